@@ -1,0 +1,157 @@
+"""Run one function in a fresh Python process: JSON in, JSON out, under a deadline.
+
+The parent never imports jax. Whatever does, runs here: a cell starts with cold caches, reads its
+own environment flags, cannot take the sweep down with it, and can be stopped when its time is up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Any
+
+from lab.errors import UnsupportedCell, UserError
+
+PACKAGE_ROOT = Path(__file__).resolve().parent.parent
+LOG_TAIL_CHARACTERS = 4000
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+class DeadlineExceeded(Exception):  # noqa: N818 - the status it leads to is called timeout
+    """The function did not finish within its deadline; the process and its children are gone."""
+
+
+class WorkerCrashed(Exception):  # noqa: N818 - names what happened to the process
+    """The process ended without an answer (killed, out of memory, exit)."""
+
+    def __init__(self, reason: str, log_tail: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.log_tail = log_tail
+
+
+class WorkerFailed(Exception):  # noqa: N818 - names what happened to the function
+    """The function raised; `type_name`, `message` and `trace` are those of its exception."""
+
+    def __init__(self, type_name: str, message: str, trace: str) -> None:
+        super().__init__(f"{type_name}: {message}")
+        self.type_name = type_name
+        self.message = message
+        self.trace = trace
+
+
+_EXPECTED: dict[str, type[Exception]] = {"UserError": UserError, "UnsupportedCell": UnsupportedCell}
+
+
+def call(
+    target: str,
+    payload: dict[str, Any],
+    *,
+    deadline_s: float,
+    env: dict[str, str] | None = None,
+    directory: Path | None = None,
+) -> dict[str, Any]:
+    """Run `target` ("module:function") on `payload` in a new process and return its answer.
+
+    Args:
+        target: a function that takes one dict and returns one dict, both JSON.
+        payload: its argument.
+        deadline_s: seconds until the process group is killed.
+        env: environment variables added to this process's own.
+        directory: where the process's output is kept, as `worker.log`; nowhere if None.
+
+    Raises:
+        DeadlineExceeded: time is up.
+        WorkerCrashed: the process ended without an answer.
+        WorkerFailed: the function raised something unexpected.
+        UserError, UnsupportedCell: the function raised it.
+    """
+    with tempfile.TemporaryDirectory(prefix="lab-worker-") as scratch_name:
+        scratch = Path(scratch_name)
+        (scratch / "request.json").write_text(json.dumps({"target": target, "payload": payload}))
+        log_path = (directory or scratch) / "worker.log"
+        code = _run_process(scratch, log_path, env or {}, deadline_s)
+        try:
+            reply = json.loads((scratch / "reply.json").read_text())
+        except (OSError, ValueError):
+            log_tail = log_path.read_text(errors="replace")[-LOG_TAIL_CHARACTERS:]
+            raise WorkerCrashed(_describe_exit(code), log_tail) from None
+    if "answer" in reply:
+        return dict(reply["answer"])
+    if reply["type"] in _EXPECTED:
+        raise _EXPECTED[reply["type"]](reply["message"])
+    raise WorkerFailed(reply["type"], reply["message"], reply["traceback"])
+
+
+def _run_process(scratch: Path, log_path: Path, env: dict[str, str], deadline_s: float) -> int:
+    path = os.pathsep.join(p for p in (str(PACKAGE_ROOT), os.environ.get("PYTHONPATH")) if p)
+    command = [sys.executable, "-m", "lab.worker", str(scratch), str(os.getpid())]
+    with log_path.open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONPATH": path, **env},
+            start_new_session=True,
+        )
+        try:
+            return process.wait(timeout=deadline_s)
+        except subprocess.TimeoutExpired:
+            raise DeadlineExceeded(f"no answer within {deadline_s:g} s (deadline_s)") from None
+        finally:
+            # Also on Ctrl-C: nothing that this cell started outlives it.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _describe_exit(code: int) -> str:
+    if code < 0:
+        return f"the worker process was killed by {signal.Signals(-code).name}"
+    return f"the worker process exited with code {code} and no answer"
+
+
+def _die_with_parent(parent_pid: int) -> None:
+    """Ask Linux to kill this process when its parent dies, however it dies."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent_pid:  # the parent went before the call
+            os._exit(1)
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    module_name, function_name = request["target"].split(":")
+    try:
+        function = getattr(importlib.import_module(module_name), function_name)
+        return {"answer": function(request["payload"])}
+    except Exception as error:  # noqa: BLE001 - every failure travels to the parent as data
+        return {
+            "type": type(error).__name__,
+            "message": str(error),
+            "traceback": traceback.format_exc(),
+        }
+
+
+def main() -> None:
+    """The child's program: `python -m lab.worker SCRATCH PARENT_PID`."""
+    scratch, parent_pid = Path(sys.argv[1]), int(sys.argv[2])
+    _die_with_parent(parent_pid)
+    request = json.loads((scratch / "request.json").read_text())
+    reply = json.dumps(_answer(request))
+    temporary = scratch / "reply.json.tmp"
+    temporary.write_text(reply)
+    temporary.rename(scratch / "reply.json")
+
+
+if __name__ == "__main__":
+    main()
