@@ -1,0 +1,70 @@
+"""The checks of the rubric: one id a risk, with its points and a line of advice.
+
+These ids are what a scorecard lists, what `caught_by` in conf/candidate names, and the columns of
+the audit's heatmap. Points are out of 100. A check fails when any finding filed under it fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Check:
+    """One risk: what it costs and what to do about it."""
+
+    id: str
+    points: int
+    title: str
+    advice: str
+
+
+_ALL = (
+    Check("contract", 3, "right shape and dtype, finite, does not raise",
+          "Return one array [B, Hq, T, D] in q's dtype, finite wherever the visible inputs are."),
+    Check("values", 6, "plain values, square, no mask",
+          "Compare softmax(scale * q k^T) v with float64 on one small head first."),
+    Check("scale", 4, "scale applied once, before the softmax; a given scale is used",
+          "Multiply the logits by `scale` (default 1/sqrt(D)) once, before the maximum is taken."),
+    Check("causal", 7, "causal: the future changes nothing, the present does",
+          "Query i sees key j only when j <= i + (S - T)."),
+    Check("cached_decode", 5, "T < S: causal is aligned bottom-right",
+          "With S > T add S - T to the query's position before comparing it with the key's."),
+    Check("query_longer", 5, "T > S: the first T - S rows see nothing",
+          "With T > S the first T - S rows see no key: clamp loop bounds, write zeros there."),
+    Check("padding", 6, "keys hidden by key_mask change nothing",
+          "key_mask True means visible; a hidden key's weight is exactly 0, in every block."),
+    Check("poisoned_padding", 5, "NaN and Inf in hidden keys stay there, forward and backward",
+          "0 * NaN is NaN: replace hidden rows of K and V (select), do not multiply by a mask."),
+    Check("all_masked_row", 5, "a row with no visible key gives exactly 0, and gradient 0",
+          "Where the row's sum is 0, divide by 1 and write 0; guard the backward too."),
+    Check("gqa_mapping", 5, "query head h reads key/value head h // (Hq // Hkv)",
+          "Use repeat, not tile: consecutive query heads share one key/value head."),
+    Check("multi_batch", 3, "batch entries do not mix; permuting them permutes the output",
+          "Check the batch index in every index map, in the mask's above all."),
+    Check("extreme_logits", 5, "logits of +-1e4, all below -6e4, peaky",
+          "Subtract the row maximum; mask structurally, never with a finite sentinel."),
+    Check("moving_max", 5, "the row's maximum moves to a later block",
+          "Rescale both the sum and the accumulator by exp(m_old - m_new) in each block."),
+    Check("long_row", 5, "many near-equal keys; positions beyond 32768",
+          "Accumulate sums in fp32 and keep positions in int32."),
+    Check("odd_key_width", 4, "S not a multiple of any block",
+          "Mask the tail block: padded keys must weigh 0, not exp(0)."),
+    Check("head_dim", 3, "head widths 64, 80, 96, 192, 256",
+          "Pad the width inside the kernel, and take 1/sqrt(D) from the true D."),
+    Check("weights", 4, "weights read out by V: they sum to 1, powers of two pass through",
+          "Normalise by the sum of exactly the weights that multiply V."),
+    Check("grad_q", 5, "dQ under a random cotangent",
+          "dS = P * (dP - rowsum(P * dP)); dQ = scale * dS K, with the forward's mask."),
+    Check("grad_k", 5, "dK under a random cotangent, summed over the group",
+          "dK = scale * dS^T Q, summed over the query heads that share the key head."),
+    Check("grad_v", 5, "dV under a random cotangent, summed over the group",
+          "dV = P^T dO, summed over the query heads that share the value head."),
+    Check("repeatable", 2, "the same call gives the same bits",
+          "Initialise every output block and scratch buffer before it is read."),
+    Check("precision", 3, "the declared precision tier is reached",
+          "Keep logits, sums and accumulators in fp32; round once, at the end."),
+)  # fmt: skip
+
+CHECKS: dict[str, Check] = {check.id: check for check in _ALL}
+MAX_SCORE = sum(check.points for check in _ALL)

@@ -1,0 +1,171 @@
+"""How the judge reaches an implementation: a list of calls goes out, a list of answers returns.
+
+The judge is NumPy only and never sees the implementation itself. Whoever runs it (this process,
+or a sandboxed child) implements `Executor`; `InProcess` is the one for implementations we trust.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+
+from lab.errors import UnsupportedCell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lab.problems import AttentionProblem
+
+Array = np.ndarray[Any, np.dtype[Any]]
+AnswerKind = Literal["ok", "unsupported", "error"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One evaluation: everything an implementation may see, and nothing else.
+
+    Attributes:
+        q: `[B, Hq, T, D]`, in the policy's input dtype.
+        k: `[B, Hkv, S, D]`, same dtype.
+        v: `[B, Hkv, S, D]`, same dtype.
+        key_mask: Bool `[B, S]`, True = may be attended, or None.
+        causal: bottom-right aligned causality; static.
+        scale: a number, or None for 1/sqrt(D); static.
+        cotangent: `[B, Hq, T, D]` in the output dtype: the gradients asked for are those of
+            `sum(out * cotangent)`. None asks for the forward only.
+    """
+
+    q: Array
+    k: Array
+    v: Array
+    key_mask: Array | None
+    causal: bool
+    scale: float | None
+    cotangent: Array | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back from one call.
+
+    `kind` says how it ended: `ok`; `unsupported` (the implementation refused with a reason: a
+    row of coverage, not an error); `error` (it raised, crashed, answered with the wrong type...).
+    `detail` is one line for people. On `ok`, `out` is there; the gradients are None when not asked
+    for or when the backward failed, and then `backward_error` says why.
+    """
+
+    kind: AnswerKind
+    out: Array | None = None
+    dq: Array | None = None
+    dk: Array | None = None
+    dv: Array | None = None
+    detail: str = ""
+    backward_error: str | None = None
+
+
+class Executor(Protocol):
+    """Evaluates calls, in order, one answer a call. Must not raise for the implementation's sins.
+
+    Calls of one `run` may share shapes; an executor compiles once a (shapes, causal, scale,
+    has key_mask, has cotangent). Inputs are never modified: an implementation that writes to
+    them is reported as `error`.
+    """
+
+    def run(self, calls: Sequence[Call]) -> list[Answer]:
+        """Return one `Answer` for each call."""
+        ...
+
+
+def call_of(problem: AttentionProblem, *, backward: bool = True) -> Call:
+    """The call that evaluates `problem` as it stands."""
+    return Call(
+        q=problem.q,
+        k=problem.k,
+        v=problem.v,
+        key_mask=problem.key_mask,
+        causal=problem.causal,
+        scale=problem.scale,
+        cotangent=problem.cotangent if backward else None,
+    )
+
+
+def changed(call: Call, **fields: Array | None) -> Call:
+    """A copy of `call` with some arrays replaced."""
+    return replace(call, **fields)  # type: ignore[arg-type]
+
+
+def digest(call: Call) -> str:
+    """sha256 over the raw bytes of the call's arrays: equal before and after, or it was written."""
+    h = hashlib.sha256()
+    for array in (call.q, call.k, call.v, call.key_mask, call.cotangent):
+        h.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
+    return h.hexdigest()
+
+
+class InProcess:
+    """Runs a trusted jax function in this process, jitted once a signature.
+
+    `function(q, k, v, *, causal, key_mask, scale) -> out`, differentiable by `jax.vjp`.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._compiled: dict[tuple[object, ...], Callable[..., Any]] = {}
+
+    def run(self, calls: Sequence[Call]) -> list[Answer]:
+        """Evaluate each call; exceptions of the implementation become `error` answers."""
+        return [self._one(call) for call in calls]
+
+    def _one(self, call: Call) -> Answer:
+        try:
+            outputs = self._evaluate(call, backward=call.cotangent is not None)
+        except UnsupportedCell as refusal:
+            return Answer("unsupported", detail=str(refusal))
+        except Exception as error:  # noqa: BLE001 - anything a stranger's code raises is an answer
+            if call.cotangent is None:
+                return Answer("error", detail=_one_line(error))
+            forward = self._one(replace(call, cotangent=None))
+            return replace(forward, backward_error=_one_line(error))
+        return Answer("ok", *outputs)
+
+    def _evaluate(self, call: Call, *, backward: bool) -> tuple[Array, ...]:
+        import jax
+
+        key = (call.causal, call.scale, call.key_mask is None, backward)
+        if key not in self._compiled:
+            self._compiled[key] = jax.jit(self._program(*key))
+        arrays = [call.q, call.k, call.v]
+        if call.key_mask is not None:
+            arrays.append(call.key_mask)
+        if backward:
+            assert call.cotangent is not None
+            arrays.append(call.cotangent)
+        outputs = jax.block_until_ready(self._compiled[key](*map(jax.numpy.asarray, arrays)))
+        return tuple(np.asarray(leaf) for leaf in outputs)
+
+    def _program(
+        self, causal: bool, scale: float | None, maskless: bool, backward: bool
+    ) -> Callable[..., Any]:
+        import jax
+
+        def program(*arrays: Any) -> tuple[Any, ...]:  # noqa: ANN401 - traced values
+            q, k, v, *rest = arrays
+            key_mask = None if maskless else rest.pop(0)
+
+            def forward(q: Any, k: Any, v: Any) -> Any:  # noqa: ANN401
+                return self._function(q, k, v, causal=causal, key_mask=key_mask, scale=scale)
+
+            if not backward:
+                return (forward(q, k, v),)
+            out, pullback = jax.vjp(forward, q, k, v)
+            return (out, *pullback(rest.pop(0).astype(out.dtype)))
+
+        return program
+
+
+def _one_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0][:200] if text else 'no message'}"
