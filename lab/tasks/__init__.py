@@ -1,1 +1,32 @@
-"""tasks."""
+"""One file a task. Each has `run(cell, directory) -> Outcome`, and may have `preflight(cell)`.
+
+`preflight` raises UserError for what is missing or wrong before the first cell runs. Task modules
+import no jax; what needs it runs in a worker process.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Protocol, cast
+
+from lab.cells import Cell, Outcome
+
+
+class Task(Protocol):
+    """The interface of a task module."""
+
+    def run(self, cell: Cell, directory: Path) -> Outcome:
+        """Do the task for one cell; files go into `directory`."""
+
+
+def load(name: str) -> Task:
+    """The module of a task; its name comes from the configuration group and is valid."""
+    return cast("Task", importlib.import_module(f"lab.tasks.{name}"))
+
+
+def preflight(cell: Cell) -> None:
+    """Refuse, before the first cell runs, what this task cannot do; UserError says why."""
+    check = getattr(load(cell.task), "preflight", None)
+    if check is not None:
+        check(cell)

@@ -1,0 +1,324 @@
+"""The schema of every file a run leaves, validated on write and on read.
+
+A record that does not fit is refused with the field and the reason; readers get models, never
+half-known dictionaries. No jax here: reports, releases and verification read these files alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+SCHEMA_VERSION = 1
+
+StatusName = Literal["running", "done", "unsupported", "failed", "timeout", "interrupted"]
+Evidence = Literal["interpreted", "compiled", "estimated", "measured"]
+# From weakest to strongest; a comparison has the weaker level of its two sides.
+EVIDENCE_ORDER: tuple[Evidence, ...] = ("interpreted", "compiled", "estimated", "measured")
+Verdict = Literal["accepted", "accepted_lower_tier", "rejected"]
+
+
+class Model(BaseModel):
+    """Base of all records: no unknown fields, no NaN or infinity, immutable."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+
+
+class CellNames(Model):
+    """The cell in plain names and integers."""
+
+    task: str
+    kernel: str
+    scope: str
+    seq: int = Field(ge=1)
+    q_len: int = Field(ge=1)
+    dtype: str
+    shape: str
+    candidate: str
+    direction: str
+    target: str | None
+
+
+class ErrorInfo(Model):
+    """What went wrong; `file` (in the run directory) holds the full text."""
+
+    type: str
+    message: str
+    file: str | None
+
+
+class Environment(Model):
+    """What ran the cell. The device fields are null where no device was asked."""
+
+    python: str
+    jax: str | None
+    jaxlib: str | None
+    libtpu: str | None
+    hydra: str
+    omegaconf: str
+    numpy: str
+    platform: str | None
+    device_kind: str | None
+    device_count: int | None
+    cpu_model: str
+    cpu_count: int
+    commit: str | None
+    dirty: bool | None
+    flags: dict[str, str]
+
+
+class CorrectnessCheck(Model):
+    """One check against the oracle: passed when error <= bound (both in the check's own measure).
+
+    `error` is null when an output was not finite where it must be; `margin` = bound / error, null
+    where the error is 0 or null.
+    """
+
+    name: str
+    passed: bool
+    error: float | None
+    bound: float
+    margin: float | None
+    note: str | None = None
+
+
+class CorrectnessSection(Model):
+    """`correctness` of a result."""
+
+    checks: list[CorrectnessCheck]
+
+
+class Gate(Model):
+    """The check of a cell's own inputs against the oracle that precedes timing."""
+
+    passed: bool
+    error: float | None
+    bound: float
+    measure: str
+
+
+class BenchmarkSection(Model):
+    """`benchmark` of a result; milliseconds, every sample kept."""
+
+    transfer_ms: float = Field(ge=0)
+    lower_ms: float = Field(ge=0)
+    compile_ms: float = Field(ge=0)
+    first_call_ms: float = Field(ge=0)
+    warmups_ms: list[float]
+    samples_ms: list[float] = Field(min_length=1)
+    median_ms: float = Field(ge=0)
+    gate: Gate
+
+
+class Worst(Model):
+    """Where the largest error is, in units of its bound; units null: not a finite number."""
+
+    units: float | None
+    batch: int | None
+    head: int | None
+    row: int | None
+
+
+class RubricItem(Model):
+    """One risk of the scorecard."""
+
+    id: str
+    points: float = Field(ge=0)
+    earned: float = Field(ge=0)
+    passed: bool
+    note: str | None = None
+
+
+class RubricSection(Model):
+    """`rubric` of a result."""
+
+    score: float
+    max_score: float
+    verdict: Verdict
+    expected: Verdict
+    tier: str | None
+    fault_class: str | None
+    worst: Worst | None
+    items: list[RubricItem]
+    advice: str | None = None
+    details: dict[str, Any] = Field(default_factory=dict)
+
+
+class AuditSection(Model):
+    """`audit` of a result: the headline figures; the tables lie beside it as files."""
+
+    size: str
+    summary: dict[str, Any]
+    files: list[str]
+
+
+class ReportSection(Model):
+    """`report` of a result."""
+
+    cells: int
+    comparisons: int
+    skipped: list[str]
+    files: list[str]
+
+
+class ReleaseSection(Model):
+    """`release` of a result."""
+
+    profile: str
+    out: str
+    records: int
+    files: int
+
+
+class VerifySection(Model):
+    """`verify` of a result."""
+
+    path: str
+    passed: bool
+    checks: list[dict[str, Any]]
+
+
+class DoctorSection(Model):
+    """`doctor` of a result: what this machine is and can do."""
+
+    summary: dict[str, Any]
+
+
+class CampaignSection(Model):
+    """`campaign` of a result."""
+
+    name: str
+    steps: list[dict[str, Any]]
+    package: str | None
+
+
+SECTIONS = (
+    "benchmark",
+    "correctness",
+    "rubric",
+    "audit",
+    "compile",
+    "report",
+    "release",
+    "verify",
+    "doctor",
+    "campaign",
+)
+# Tasks that say nothing about a kernel, so that no level of evidence applies.
+LEVEL_FREE_TASKS = ("report", "release", "verify", "doctor", "audit", "campaign")
+
+
+class Status(Model):
+    """status.json: written first and last."""
+
+    schema_version: Literal[1]
+    cell_id: str
+    status: StatusName
+    reason: str | None
+    pid: int
+    started_at: str
+    finished_at: str | None
+
+
+class Result(Model):
+    """result.json: one finished cell, whatever came of it."""
+
+    schema_version: Literal[1]
+    task: str
+    cell_id: str
+    status: StatusName
+    reason: str | None
+    evidence: Evidence | None
+    cell: CellNames
+    config: dict[str, Any]
+    overrides: list[str]
+    seed: int
+    regime: str
+    interpret: bool | None
+    cache_state: str | None
+    code_sha256: str
+    environment: Environment
+    started_at: str
+    finished_at: str
+    error: ErrorInfo | None
+    benchmark: BenchmarkSection | None = None
+    correctness: CorrectnessSection | None = None
+    rubric: RubricSection | None = None
+    audit: AuditSection | None = None
+    compile: dict[str, Any] | None = None
+    report: ReportSection | None = None
+    release: ReleaseSection | None = None
+    verify: VerifySection | None = None
+    doctor: DoctorSection | None = None
+    campaign: CampaignSection | None = None
+
+    @model_validator(mode="after")
+    def _sections_fit(self) -> Result:
+        present = [name for name in SECTIONS if getattr(self, name) is not None]
+        if any(name != self.task for name in present):
+            raise ValueError(f"sections {present} in a record of task {self.task}")
+        if self.status == "done":
+            if not present:
+                raise ValueError(f"a done record of task {self.task} needs its section")
+            if (self.evidence is None) != (self.task in LEVEL_FREE_TASKS):
+                raise ValueError(f"evidence {self.evidence} does not fit task {self.task}")
+        if self.status == "running":
+            raise ValueError("a result is never 'running'")
+        return self
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class InvalidRecord(Exception):  # noqa: N818 - reads as what the file is
+    """A file that is no valid record: names the file and the first reason."""
+
+
+def dump(model: BaseModel) -> str:
+    """The canonical text of a record: indented JSON, absent sections left out."""
+    data = model.model_dump(mode="json")
+    data = {k: v for k, v in data.items() if not (k in SECTIONS and v is None)}
+    return json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write to a temporary file beside `path`, flush it to disk, then rename: whole or absent."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write(path: Path, model: BaseModel) -> None:
+    """Validate by construction, then write atomically."""
+    write_atomically(path, dump(model))
+
+
+def read(path: Path, model: type[M]) -> M:
+    """Read and validate one record.
+
+    Raises:
+        InvalidRecord: the file is missing, truncated, no JSON, or does not fit the schema.
+    """
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise InvalidRecord(f"{path}: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise InvalidRecord(f"{path}: {where}: {first['msg']}") from None
+
+
+def weaker(a: Evidence, b: Evidence) -> Evidence:
+    """The weaker of two levels of evidence."""
+    return min(a, b, key=EVIDENCE_ORDER.index)

@@ -1,0 +1,169 @@
+"""The protocol of a run directory: status first, result atomically, status last.
+
+    running -> done | unsupported | failed | timeout | interrupted
+
+A directory whose status says `running` but whose process is gone was killed: it holds no result,
+and a resumed sweep runs it again.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab import environment, records, tasks
+from lab.cells import Cell, Outcome
+from lab.errors import UnsupportedCell, UserError
+from lab.records import ErrorInfo, Result, Status, StatusName
+from lab.worker import DeadlineExceeded, WorkerCrashed, WorkerFailed
+
+STATUS_FILE = "status.json"
+RESULT_FILE = "result.json"
+ERROR_FILE = "error.txt"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A cell that has run: its record, and the reasons why the exit code is not 0."""
+
+    result: Result
+    failed_checks: tuple[str, ...]
+    skipped: bool = False
+
+
+def now() -> str:
+    """The time in UTC, ISO 8601, to the millisecond."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+
+
+def finished_before(cell: Cell, directory: Path) -> Result | None:
+    """The result of an earlier run of the same configuration by the same code, if it is done."""
+    try:
+        result = records.read(directory / RESULT_FILE, Result)
+        status = records.read(directory / STATUS_FILE, Status)
+    except records.InvalidRecord:
+        return None
+    same = (
+        result.cell_id == status.cell_id == cell.id
+        and result.code_sha256 == environment.code_sha256()
+    )
+    return result if same and result.status == status.status == "done" else None
+
+
+def run(cell: Cell, directory: Path) -> Finished:
+    """Run one cell into its directory; every way it can end becomes a record.
+
+    Only UserError (the request was wrong) and KeyboardInterrupt leave this function, and both
+    leave a record first.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    # A stale result must not be taken for this run's if this run is killed.
+    (directory / RESULT_FILE).unlink(missing_ok=True)
+    (directory / ERROR_FILE).unlink(missing_ok=True)
+    started_at = now()
+    _write_status(cell, directory, "running", None, started_at)
+    leave: BaseException | None = None
+    outcome, error = None, None
+    try:
+        outcome = tasks.load(cell.task).run(cell, directory)
+        status, reason = outcome.status, outcome.reason
+    except UnsupportedCell as refusal:
+        status, reason = "unsupported", str(refusal)
+    except DeadlineExceeded as late:
+        status, reason = "timeout", str(late)
+    except UserError as mistake:
+        leave = mistake
+        status, reason = "failed", str(mistake)
+        error = ErrorInfo(type="UserError", message=str(mistake), file=None)
+    except KeyboardInterrupt as stop:
+        leave = stop
+        status, reason = "interrupted", "interrupted from the keyboard"
+    except WorkerCrashed as crash:
+        status, reason = "failed", crash.reason
+        error = _keep_error(directory, "WorkerCrashed", crash.reason, crash.log_tail)
+    except WorkerFailed as failure:
+        status, reason = "failed", _one_line(f"{failure.type_name}: {failure.message}")
+        error = _keep_error(directory, failure.type_name, failure.message, failure.trace)
+    except Exception as bug:  # noqa: BLE001 - one cell never stops a sweep
+        status, reason = "failed", _one_line(f"{type(bug).__name__}: {bug}")
+        error = _keep_error(directory, type(bug).__name__, str(bug), traceback.format_exc())
+    result = _result(cell, outcome, status, reason, error, started_at)
+    records.write(directory / RESULT_FILE, result)
+    _write_status(cell, directory, status, reason, started_at, finished_at=now())
+    if leave is not None:
+        raise leave
+    return Finished(result, tuple(outcome.failed_checks) if outcome else ())
+
+
+def _one_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[0][:300] if lines else ""
+
+
+def _keep_error(directory: Path, type_name: str, message: str, text: str) -> ErrorInfo:
+    records.write_atomically(directory / ERROR_FILE, text + "\n")
+    return ErrorInfo(type=type_name, message=_one_line(message), file=ERROR_FILE)
+
+
+def _write_status(
+    cell: Cell,
+    directory: Path,
+    status: StatusName,
+    reason: str | None,
+    started_at: str,
+    finished_at: str | None = None,
+) -> None:
+    records.write(
+        directory / STATUS_FILE,
+        Status(
+            schema_version=1,
+            cell_id=cell.id,
+            status=status,
+            reason=reason,
+            pid=os.getpid(),
+            started_at=started_at,
+            finished_at=finished_at,
+        ),
+    )
+
+
+def _result(
+    cell: Cell,
+    outcome: Outcome | None,
+    status: StatusName,
+    reason: str | None,
+    error: ErrorInfo | None,
+    started_at: str,
+) -> Result:
+    device = outcome.device if outcome else {}
+    section = {cell.task: outcome.section} if outcome and outcome.section else {}
+    return Result.model_validate(
+        {
+            "schema_version": records.SCHEMA_VERSION,
+            "task": cell.task,
+            "cell_id": cell.id,
+            "status": status,
+            "reason": reason,
+            "evidence": outcome.evidence if outcome else None,
+            "cell": cell.names().model_dump(),
+            "config": cell.plain(),
+            "overrides": list(cell.overrides),
+            "seed": cell.config.seed,
+            "regime": (outcome.regime if outcome else None) or cell.config.regime,
+            "interpret": outcome.interpret if outcome else None,
+            "cache_state": outcome.cache_state if outcome else None,
+            "code_sha256": environment.code_sha256(),
+            "environment": environment.describe(
+                platform_name=device.get("platform"),
+                device_kind=device.get("device_kind"),
+                device_count=device.get("device_count"),
+            ).model_dump(),
+            "started_at": started_at,
+            "finished_at": now(),
+            "error": error.model_dump() if error else None,
+            **section,
+        }
+    )
