@@ -1,0 +1,151 @@
+"""Attention around a softmax: XLA owns the matrix products, a kernel owns the softmax.
+
+`xla` and `pallas` differ by the softmax alone, so a comparison of the two compares nothing else.
+The gradient is written out, because the dtype policy must hold backward too: automatic
+differentiation would round the gradient of the probabilities to the input dtype.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from lab.kernels.support import check_attention, check_policy
+
+if TYPE_CHECKING:
+    from jax.typing import DTypeLike
+
+    from lab.kernels import Attention
+    from lab.problems import DtypePolicy
+
+Residuals: TypeAlias = tuple[jax.Array, jax.Array, jax.Array, jax.Array | None, jax.Array, jax.Array]
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """A masked softmax and its gradient, over logits [B, H, T, S] of any float dtype.
+
+    A mask is Bool of rank 4, with axes of size 1 where it is broadcast, or None to show all. Both
+    functions reduce in fp32 and return the dtype named last. A row that shows nothing gives 0.
+    """
+
+    forward: "Callable[[jax.Array, jax.Array | None, DTypeLike], jax.Array]"
+    """(logits, mask, dtype) -> probabilities."""
+    backward: "Callable[[jax.Array, jax.Array | None, jax.Array, DTypeLike], jax.Array]"
+    """(logits, mask, gradient of the probabilities, dtype) -> gradient of the logits."""
+
+
+def visible(
+    q_len: int, kv_len: int, *, causal: bool, key_mask: jax.Array | None = None
+) -> jax.Array | None:
+    """Which keys each query sees, causality aligned bottom-right.
+
+    Returns:
+        Bool [1 or B, 1, 1 or T, S], with an axis of size 1 where nothing depends on it; None where
+        every query sees every key.
+    """
+    mask = None
+    if causal:
+        rows = jax.lax.broadcasted_iota(jnp.int32, (1, 1, q_len, kv_len), 2)
+        columns = jax.lax.broadcasted_iota(jnp.int32, (1, 1, q_len, kv_len), 3)
+        mask = columns <= rows + (kv_len - q_len)
+    if key_mask is not None:
+        keys = key_mask[:, None, None, :]
+        mask = keys if mask is None else mask & keys
+    return mask
+
+
+def attention_around(softmax: Softmax, policy: "DtypePolicy") -> "Attention":
+    """Build an attention, in the form of `lab.kernels.Attention`, around a softmax."""
+    check_policy(policy)
+
+    def attention(
+        q: jax.Array,
+        k: jax.Array,
+        v: jax.Array,
+        *,
+        causal: bool,
+        key_mask: jax.Array | None = None,
+        scale: float | None = None,
+    ) -> jax.Array:
+        check_attention(q, k, v, key_mask, policy)
+        batch, q_heads, q_len, head_dim = q.shape
+        kv_heads, kv_len = k.shape[1:3]
+        if key_mask is not None:
+            # 0 x NaN is NaN: what a padded key holds must be gone before the products see it.
+            shown = key_mask[:, None, :, None]
+            k, v = jnp.where(shown, k, 0), jnp.where(shown, v, 0)
+        grouped = q.reshape(batch, kv_heads, q_heads // kv_heads, q_len, head_dim)
+        mask = visible(q_len, kv_len, causal=causal, key_mask=key_mask)
+        scale = 1 / math.sqrt(head_dim) if scale is None else scale
+        return _attention(softmax, policy, scale, grouped, k, v, mask).reshape(q.shape)
+
+    return attention
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _attention(
+    softmax: Softmax,
+    policy: "DtypePolicy",
+    scale: float,
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    mask: jax.Array | None,
+) -> jax.Array:
+    """Attention of q [B, Hkv, group, T, D] and k, v [B, Hkv, S, D], free of poison."""
+    return _forward(softmax, policy, scale, q, k, v, mask)[0]
+
+
+def _forward(
+    softmax: Softmax,
+    policy: "DtypePolicy",
+    scale: float,
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    mask: jax.Array | None,
+) -> tuple[jax.Array, Residuals]:
+    # Scaling the fp32 scores rounds nothing, and fuses into the product.
+    scores = _product(policy, "bkgtd,bksd->bkgts", q, k) * scale
+    flat = _merge_heads(scores)
+    probabilities = softmax.forward(flat, mask, policy.input).reshape(scores.shape)
+    out = _product(policy, "bkgts,bksd->bkgtd", probabilities, v).astype(policy.output)
+    return out, (q, k, v, mask, flat, probabilities)
+
+
+def _backward(
+    softmax: Softmax, policy: "DtypePolicy", scale: float, residuals: Residuals, dout: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array, None]:
+    q, k, v, mask, scores, probabilities = residuals
+    # Products over `g` sum dK and dV over the group, in the accumulation dtype.
+    dv = _product(policy, "bkgts,bkgtd->bksd", probabilities, dout)
+    dp = _product(policy, "bkgtd,bksd->bkgts", dout, v)
+    ds = softmax.backward(scores, mask, _merge_heads(dp), policy.input).reshape(dp.shape)
+    dq = _product(policy, "bkgts,bksd->bkgtd", ds, k) * scale
+    dk = _product(policy, "bkgts,bkgtd->bksd", ds, q) * scale
+    return dq.astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype), None
+
+
+_attention.defvjp(_forward, _backward)
+
+
+def _product(policy: "DtypePolicy", equation: str, x: jax.Array, y: jax.Array) -> jax.Array:
+    # fp32 operands take all the passes that fp32 needs; bf16 products are exact in any case.
+    exact = jnp.dtype(policy.input) == jnp.float32
+    return jnp.einsum(
+        equation,
+        x,
+        y,
+        precision=jax.lax.Precision.HIGHEST if exact else None,
+        preferred_element_type=jnp.dtype(policy.accumulation),
+    )
+
+
+def _merge_heads(x: jax.Array) -> jax.Array:
+    """View [B, Hkv, group, T, S] as [B, Hq, T, S]."""
+    return x.reshape(x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:])
