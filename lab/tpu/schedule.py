@@ -10,7 +10,9 @@
     slots = utilization.find_slots(directory, "flash_attention.1")  # path of the slot-use file or None
     utilization.loop_utilization(program, result, utilization.read_slots(slots))  # -> list[LoopUse]
 
-The compiler flags that write both files (a fresh process for each setting):
-``--xla_jf_dump_to=DIR --xla_jf_dump_llo_text=true --xla_jf_dump_llo_pass_label_regex=final_``
-and, for the static profile, ``--xla_jf_dump_static_llo_profile_to=DIR``.
+The compiler flags that write every file read here (a fresh process for each setting), as one string
+``bundles.DUMP_FLAGS.format(directory=DIR)``; the pass regex is
+``final_|packed-bundles-post-ra|pre-delay_hlo``. Why not the final bundles alone: the last pass drops
+the empty bundles in which the core waits for the latency of its units (an 8-row softmax step has
+317 bundles before it and 77 after), so time must be counted on the schedule before it.
 """
