@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,10 +26,10 @@ _KERNEL_FREE_TASKS = ("report", "release", "verify", "doctor", "audit", "campaig
 class Outcome:
     """What a task returns: its section of the record, and how the cell went.
 
-    `evidence` is the level (None for tasks that say nothing about a kernel); `failed_checks` are
-    reasons for exit code 1 although the cell is done; `device` holds platform, device_kind and
-    device_count as the worker saw them; `regime` is what the inputs were drawn from, if not the
-    configured one.
+    `evidence` is the level (None for tasks that say nothing about a kernel); `device` holds
+    platform, device_kind and device_count as the worker saw them; `regime` is what the inputs
+    were drawn from, if not the configured one. Whether the outcome is the expected one is read
+    from the record itself: see lab/expectations.py.
     """
 
     section: dict[str, Any]
@@ -40,7 +39,6 @@ class Outcome:
     interpret: bool | None = None
     cache_state: str | None = None
     device: dict[str, Any] = field(default_factory=dict)
-    failed_checks: Sequence[str] = ()
     regime: str | None = None
 
 
@@ -118,7 +116,9 @@ class Cell:
         if self.task not in _KERNEL_FREE_TASKS:
             parts.append(names.kernel if names.candidate == "reference" else names.candidate)
             parts.append(names.scope)
-            parts.append(f"s{names.seq}" if names.q_len == names.seq else f"s{names.seq}-t{names.q_len}")
+            parts.append(
+                f"s{names.seq}" if names.q_len == names.seq else f"s{names.seq}-t{names.q_len}"
+            )
             parts.append(names.dtype)
             parts.append(names.direction)
             if names.target:

@@ -8,10 +8,9 @@ and a resumed sweep runs it again.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import os
 import traceback
-from dataclasses import dataclass
 from pathlib import Path
 
 from lab import environment, records, tasks
@@ -25,18 +24,9 @@ RESULT_FILE = "result.json"
 ERROR_FILE = "error.txt"
 
 
-@dataclass(frozen=True)
-class Finished:
-    """A cell that has run: its record, and the reasons why the exit code is not 0."""
-
-    result: Result
-    failed_checks: tuple[str, ...]
-    skipped: bool = False
-
-
 def now() -> str:
     """The time in UTC, ISO 8601, to the millisecond."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
 
 
 def finished_before(cell: Cell, directory: Path) -> Result | None:
@@ -53,7 +43,7 @@ def finished_before(cell: Cell, directory: Path) -> Result | None:
     return result if same and result.status == status.status == "done" else None
 
 
-def run(cell: Cell, directory: Path) -> Finished:
+def run(cell: Cell, directory: Path) -> Result:
     """Run one cell into its directory; every way it can end becomes a record.
 
     Only UserError (the request was wrong) and KeyboardInterrupt leave this function, and both
@@ -95,7 +85,7 @@ def run(cell: Cell, directory: Path) -> Finished:
     _write_status(cell, directory, status, reason, started_at, finished_at=now())
     if leave is not None:
         raise leave
-    return Finished(result, tuple(outcome.failed_checks) if outcome else ())
+    return result
 
 
 def _one_line(text: str) -> str:

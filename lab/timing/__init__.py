@@ -1,1 +1,1 @@
-"""timing."""
+"""Clocks, sampling, statistics: how a program's time is measured."""

@@ -1,0 +1,81 @@
+"""A progress display for sweeps, fed by the status files that runs leave.
+
+It works under every launcher, because it asks nobody but the disk.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from lab import records
+from lab.records import Status
+
+POLL_S = 0.25
+
+
+class Watcher:
+    """Shows on standard error which cells of a sweep are done, and which one runs.
+
+    On a terminal it is a live bar; elsewhere it is one line a finished cell.
+    """
+
+    def __init__(self, directory: Path, cell_ids: Sequence[str]) -> None:
+        self._paths = {cell_id: directory / cell_id / "status.json" for cell_id in cell_ids}
+        # Cells that an earlier, interrupted sweep finished count as finished from the start.
+        self._finished: dict[str, Status] = {}
+        self._stop = threading.Event()
+        self._console = Console(stderr=True)
+        self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch, in a background thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take a last look and end the display."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _watch(self) -> None:
+        columns = (
+            TextColumn("cells"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+        )
+        live = self._console.is_terminal
+        with Progress(*columns, console=self._console, disable=not live, transient=True) as bar:
+            task = bar.add_task("", total=len(self._paths))
+            while True:
+                last = self._stop.is_set()
+                running = self._look(bar if live else None)
+                bar.update(task, completed=len(self._finished), description=running)
+                if last:
+                    return
+                self._stop.wait(POLL_S)
+
+    def _look(self, bar: Progress | None) -> str:
+        running = ""
+        for cell_id, path in self._paths.items():
+            if cell_id in self._finished:
+                continue
+            try:
+                status = records.read(path, Status)
+            except records.InvalidRecord:
+                continue
+            if status.status == "running":
+                running = running or cell_id
+                continue
+            self._finished[cell_id] = status
+            reason = f": {status.reason}" if status.reason else ""
+            count = f"{len(self._finished):>4}/{len(self._paths)}"
+            line = f"{count}  {status.status:<11} {cell_id}{reason}"
+            (bar.console if bar else self._console).print(line, highlight=False, soft_wrap=True)
+        return running

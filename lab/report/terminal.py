@@ -1,0 +1,96 @@
+"""What a person reads on the terminal when a run or a sweep has ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from lab import expectations
+from lab.records import BenchmarkSection, CorrectnessSection, Result
+
+INTERPRETED_MARK = "interpreted: not a performance claim"
+
+
+def show(result: Result, console: Console | None = None) -> None:
+    """The outcome of one cell: its status, its section, and what surprised."""
+    console = console or Console()
+    console.print(f"[bold]{result.cell_id}[/]: {result.status}", highlight=False)
+    if result.status != "done":
+        console.print(f"  {result.reason}", highlight=False, markup=False)
+        if result.error and result.error.file:
+            console.print(f"  full text: {result.error.file} in the run directory", markup=False)
+        return
+    section = getattr(result, result.task)
+    _SHOW.get(result.task, _show_plain)(section, result, console)
+    for reason in expectations.surprises(result):
+        console.print(f"[bold red]not as expected[/]: {reason}", highlight=False)
+
+
+def show_sweep(
+    results: Sequence[Result], directory: Path, report: object, console: Console | None = None
+) -> None:
+    """The summary of a sweep: counts, every cell that went wrong, where the tables lie."""
+    console = console or Console()
+    counts = Counter(result.status for result in results)
+    text = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    console.print(f"[bold]{len(results)} cells[/]: {text}", highlight=False)
+    for result in results:
+        for reason in expectations.surprises(result):
+            console.print(f"  [red]{result.cell_id}[/]: {reason}", highlight=False, soft_wrap=True)
+            console.print(f"    in {_short(directory / result.cell_id)}", soft_wrap=True)
+        if result.status == "unsupported":
+            console.print(f"  [yellow]{result.cell_id}[/]: unsupported: {result.reason}")
+    console.print(f"report: {_short(directory / 'report' / 'report.md')}", soft_wrap=True)
+
+
+def _short(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def _show_plain(section: Any, _: Result, console: Console) -> None:  # noqa: ANN401 - any section
+    data = section if isinstance(section, dict) else section.model_dump(mode="json")
+    for key, value in data.items():
+        console.print(f"  {key}: {value}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _show_benchmark(section: BenchmarkSection, result: Result, console: Console) -> None:
+    mark = f"  [yellow]({INTERPRETED_MARK})[/]" if result.evidence == "interpreted" else ""
+    console.print(
+        f"  median {section.median_ms:.4g} ms over {len(section.samples_ms)} samples on "
+        f"{result.environment.device_kind}, {result.evidence}{mark}",
+        highlight=False,
+    )
+    console.print(
+        f"  transfer {section.transfer_ms:.3g} ms, lower {section.lower_ms:.3g} ms, "
+        f"compile {section.compile_ms:.3g} ms, first call {section.first_call_ms:.3g} ms",
+        highlight=False,
+    )
+    gate = section.gate
+    console.print(f"  gate: error {gate.error} of {gate.bound} ({gate.measure})", highlight=False)
+
+
+def _show_correctness(section: CorrectnessSection, _: Result, console: Console) -> None:
+    table = Table("check", "", "error", "bound", "margin")
+    for check in section.checks:
+        table.add_row(
+            check.name,
+            "[green]pass[/]" if check.passed else "[bold red]FAIL[/]",
+            "not finite" if check.error is None else f"{check.error:.3g}",
+            f"{check.bound:.3g}",
+            "" if check.margin is None else f"{check.margin:.1f}x",
+        )
+    console.print(table)
+
+
+_SHOW: dict[str, Callable[[Any, Result, Console], None]] = {
+    "benchmark": _show_benchmark,
+    "correctness": _show_correctness,
+}
