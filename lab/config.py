@@ -140,6 +140,7 @@ class TargetConfig:
     hbm_gb_s: float = MISSING
     hbm_gib: float = MISSING
     vmem_mib: float = MISSING
+    scoped_vmem_mib: float = MISSING
     cores_per_device: int = 1
     devices_per_chip: int = 1
     validated: bool = False
