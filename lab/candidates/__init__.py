@@ -1,1 +1,49 @@
-"""candidates."""
+"""Implementations of attention with a known verdict: wrong on purpose, or right but different.
+
+One family of mistakes a file; conf/candidate/ holds what is known about each: its kind, the verdict
+a grader must reach, the fault class, the check meant to catch it. Importing this package does not
+import jax; loading a candidate does.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from lab.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lab.candidates.assembly import Attention
+    from lab.problems import DtypePolicy
+
+
+def load(candidate: Mapping[str, object], *, policy: DtypePolicy, interpret: bool) -> Attention:
+    """The attention function of a candidate: `attention(q, k, v, *, causal, key_mask, scale)`.
+
+    Args:
+        candidate: one option of conf/candidate/; `module` and `function` name its factory
+            `build(policy, interpret)`.
+        policy: dtypes to compute in. With one that is float64 throughout (under jax_enable_x64) the
+            result is the candidate's *model*: its meaning, without its roundings.
+        interpret: whether Pallas kernels run in interpret mode (values only, never speed).
+
+    Raises:
+        UserError: the candidate has no implementation here (`reference` stands for the configured
+            kernel, `custom` for a file), or its module or function does not exist.
+    """
+    name, module, function = (candidate.get(key) for key in ("name", "module", "function"))
+    if not module or not function:
+        raise UserError(
+            f"candidate={name} (kind {candidate.get('kind')}) has no implementation in "
+            "lab.candidates: give its config a module and a function"
+        )
+    try:
+        build = getattr(importlib.import_module(str(module)), str(function))
+    except ModuleNotFoundError as error:
+        raise UserError(f"candidate={name}: there is no module {error.name}") from error
+    except AttributeError as error:
+        raise UserError(f"candidate={name}: {module} has no function {function}") from error
+    attention: Attention = build(policy, interpret)
+    return attention
