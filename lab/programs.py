@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 
@@ -23,6 +23,9 @@ from lab.problems import AttentionProblem, SoftmaxProblem, attention_problem, so
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+ArrayType: TypeAlias = tuple[tuple[int, ...], str]  # shape and dtype name
 
 
 @dataclass(frozen=True)
@@ -75,24 +78,70 @@ def build(cell: Cell, *, interpret: kernels.Interpret) -> Program:
     """The program of a cell on its own inputs."""
     kernel = implementation(cell, interpret=interpret)
     config = cell.config
-    backward = config.direction == "backward"
-    shape, policy = cell.problem_shape(), cell.policy()
-    if config.scope.name == "softmax":
-        problem = softmax_problem(shape, policy, regime=config.regime, seed=config.seed)
-        inputs = {"logits": problem.logits, "mask": problem.mask}
-        if backward:
-            inputs["cotangent"] = problem.cotangent
-        return Program(_softmax(kernel, backward=backward), inputs, ("p", "dlogits"), problem)
-    asked = attention_problem(shape, policy, regime=config.regime, seed=config.seed)
-    arrays = {"q": asked.q, "k": asked.k, "v": asked.v, "key_mask": asked.key_mask}
+    draw = softmax_problem if config.scope.name == "softmax" else attention_problem
+    problem = draw(cell.problem_shape(), cell.policy(), regime=config.regime, seed=config.seed)
+    return of_problem(kernel, problem, backward=config.direction == "backward")
+
+
+def of_problem(
+    kernel: Kernel, problem: AttentionProblem | SoftmaxProblem, *, backward: bool
+) -> Program:
+    """The program that runs `kernel` on `problem`."""
+    results: tuple[str, ...]
+    if isinstance(problem, SoftmaxProblem):
+        arrays = {"logits": problem.logits, "mask": problem.mask}
+        called, results = _softmax(kernel, backward=backward), ("p", "dlogits")
+    else:
+        arrays = {"q": problem.q, "k": problem.k, "v": problem.v}
+        if problem.key_mask is not None:
+            arrays["key_mask"] = problem.key_mask
+        called = _attention(
+            kernel.attention,
+            causal=problem.causal,
+            has_key_mask=problem.key_mask is not None,
+            backward=backward,
+        )
+        results = ("out", "dq", "dk", "dv")
     if backward:
-        arrays["cotangent"] = asked.cotangent
-    return Program(
-        _attention(kernel.attention, asked, backward=backward),
-        {name: array for name, array in arrays.items() if array is not None},
-        ("out", "dq", "dk", "dv"),
-        asked,
+        arrays["cotangent"] = problem.cotangent
+    return Program(called, arrays, results if backward else results[:1], problem)
+
+
+def function(cell: Cell, *, interpret: kernels.Interpret) -> Callable[..., tuple[jax.Array, ...]]:
+    """The function of a cell, of positional arrays in the order of `input_types`."""
+    kernel = implementation(cell, interpret=interpret)
+    backward = cell.config.direction == "backward"
+    if cell.config.scope.name == "softmax":
+        return _softmax(kernel, backward=backward)
+    shape = cell.problem_shape()
+    return _attention(
+        kernel.attention,
+        causal=shape.causal,
+        has_key_mask=shape.padding != "none",
+        backward=backward,
     )
+
+
+def input_types(cell: Cell) -> dict[str, ArrayType]:
+    """Shape and dtype of each array of a cell's program, by name, without drawing any values."""
+    shape, policy = cell.problem_shape(), cell.policy()
+    B, T, S, D = shape.batch, shape.q_len, shape.kv_len, shape.head_dim
+    backward = cell.config.direction == "backward"
+    padded = shape.padding != "none"
+    if cell.config.scope.name == "softmax":
+        scores = (B, shape.q_heads, T, S)
+        arrays: dict[str, ArrayType] = {
+            "logits": (scores, policy.input),
+            "mask": ((B, 1, T, S) if padded else (T, S), "bool"),
+        }
+        return {**arrays, "cotangent": (scores, "float32")} if backward else arrays
+    keys = ((B, shape.kv_heads, S, D), policy.input)
+    arrays = {"q": ((B, shape.q_heads, T, D), policy.input), "k": keys, "v": keys}
+    if padded:
+        arrays["key_mask"] = ((B, S), "bool")
+    if backward:
+        arrays["cotangent"] = ((B, shape.q_heads, T, D), policy.output)
+    return arrays
 
 
 def _softmax(kernel: Kernel, *, backward: bool) -> Callable[..., tuple[jax.Array, ...]]:
@@ -107,15 +156,13 @@ def _softmax(kernel: Kernel, *, backward: bool) -> Callable[..., tuple[jax.Array
 
 
 def _attention(
-    attention: Attention, problem: AttentionProblem, *, backward: bool
+    attention: Attention, *, causal: bool, has_key_mask: bool, backward: bool
 ) -> Callable[..., tuple[jax.Array, ...]]:
-    has_key_mask = problem.key_mask is not None
-
     def function(q: jax.Array, k: jax.Array, v: jax.Array, *rest: jax.Array) -> tuple[Any, ...]:
         key_mask = rest[0] if has_key_mask else None
 
         def forward(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-            return attention(q, k, v, causal=problem.causal, key_mask=key_mask, scale=problem.scale)
+            return attention(q, k, v, causal=causal, key_mask=key_mask, scale=None)
 
         if not backward:
             return (forward(q, k, v),)
