@@ -111,6 +111,7 @@ class BenchmarkSection(Model):
     warmups_ms: list[float]
     samples_ms: list[float] = Field(min_length=1)
     median_ms: float = Field(ge=0)
+    devices_used: int | None = Field(default=None, ge=1)
     gate: Gate
 
 

@@ -68,6 +68,7 @@ def measure(payload: dict[str, Any]) -> dict[str, Any]:
         "warmups_ms": warmups_ms,
         "samples_ms": samples_ms,
         "median_ms": float(np.median(samples_ms)),
+        "devices_used": len(set().union(*(x.sharding.device_set for x in (*arrays, *last)))),
         "gate": checked.record(),
     }
     return {**facts, "benchmark": section}
@@ -90,7 +91,7 @@ def _timed(call: Callable[[], R]) -> tuple[R, float]:
 
 
 def _named(program: Program, outputs: Sequence[jax.Array]) -> dict[str, np.ndarray[Any, Any]]:
-    return {n: np.asarray(x) for n, x in zip(program.results, outputs, strict=False)}
+    return {n: np.asarray(x) for n, x in zip(program.results, outputs, strict=True)}
 
 
 def _same_bits(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> bool:

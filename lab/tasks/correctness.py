@@ -1,0 +1,25 @@
+"""task=correctness: the named checks of a kernel against the float64 oracle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab import worker
+from lab.cells import Cell, Outcome
+
+
+def run(cell: Cell, directory: Path) -> Outcome:
+    """Run every check that makes sense in the cell's scope, in a fresh process."""
+    answer = worker.call(
+        "lab.grading.correctness:run_checks",
+        {"config": cell.plain()},
+        deadline_s=cell.config.deadline_s,
+        directory=directory,
+    )
+    return Outcome(
+        section={"checks": answer["checks"]},
+        evidence="interpreted" if answer["interpret"] else "measured",
+        interpret=answer["interpret"],
+        cache_state="cold",
+        device={key: answer[key] for key in ("platform", "device_kind", "device_count")},
+    )
