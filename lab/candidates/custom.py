@@ -48,7 +48,7 @@ def load_file(path: str | Path, function: str) -> Callable[..., Any]:
             f"{function!r} in {file.name} is not a function but of type {kind}"
         )
     _check_signature(found, function)
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _import(file: Path) -> ModuleType:
@@ -72,7 +72,7 @@ def _import(file: Path) -> ModuleType:
         ) from None
     except UnicodeDecodeError:
         raise CandidateFileError(f"{file.name} is not UTF-8 text") from None
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a stranger may raise anything
         raise CandidateFileError(
             f"{file.name} raises while it is imported: {describe(error, file)}"
         ) from None

@@ -1,0 +1,315 @@
+"""The program of a sandboxed process: `python -I -B child.py COMMANDS RESULTS ALARMS`.
+
+Two kinds of child run it. The *tracer* imports the stranger's file and turns its function into
+programs (StableHLO); it is told shapes, never values. The *runner* has none of the stranger's
+Python: it loads the programs and runs them on the values. Both answer over a pipe with raw arrays.
+
+It runs outside of the lab's package, which is not importable here, and loads the few files that
+it needs by path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import sys
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HERE = Path(__file__).resolve().parent
+LAB = HERE.parent
+COMMANDS, RESULTS, ALARMS = (int(fd) for fd in sys.argv[1:4])
+VIOLATION_EXIT = 77
+MODEL_CHIP = "TPU v5 lite"  # what a kernel that asks is told it will run on
+
+
+def _execute(path: Path, code: CodeType) -> ModuleType:
+    module = ModuleType(f"sandbox_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
+    exec(code, vars(module))  # noqa: S102 - the lab's own files, read a moment ago
+    return module
+
+
+# Read all that is needed of the lab before it is out of sight; enter the namespaces before NumPy
+# and jax start threads.
+_PATHS = [
+    HERE / "isolation.py",
+    HERE / "guard.py",
+    HERE / "wire.py",
+    HERE / "claims.py",
+    LAB / "candidates" / "custom.py",
+]
+_CODES = [compile(path.read_text(), str(path), "exec") for path in _PATHS]
+isolation = _execute(_PATHS[0], _CODES[0])
+ISOLATED = isolation.isolate(hidden=LAB, scratch=Path.cwd())
+guard, wire, claims, custom = map(_execute, _PATHS[1:], _CODES[1:])
+
+import jax  # noqa: E402 - see above
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+from jax import export  # noqa: E402
+from jax.experimental.pallas import tpu as pltpu  # noqa: E402
+from jax.extend.core import jaxpr_as_fun  # noqa: E402
+
+for _module in ("flatbuffers", "jax._src.export.serialization"):
+    importlib.import_module(_module)  # now, before a stranger's folder is searched first
+
+Arrays = list[np.ndarray[Any, np.dtype[Any]]]
+Reply = tuple[dict[str, Any], Arrays]
+
+
+class Contract(Exception):  # noqa: N818 - what was broken
+    """The function returned something else than one array of the right kind."""
+
+
+def deny(
+    reason: str,
+    _write: Callable[[int, bytes], int] = os.write,  # bound now, lest they be replaced
+    _exit: Callable[[int], NoReturn] = os._exit,
+) -> NoReturn:
+    """Report a violation and end the process: nothing can catch this."""
+    _write(ALARMS, reason.encode(errors="replace")[:900])
+    _exit(VIOLATION_EXIT)
+
+
+class Tracer:
+    """Answers for a stranger's file."""
+
+    def __init__(self) -> None:
+        self.file = Path()
+        self.function: Callable[..., Any] | None = None
+        self.originals = guard.snapshot()
+        self.local: dict[str, Callable[..., Any]] = {}
+
+    def load(self, header: dict[str, Any], _: Arrays) -> Reply:
+        """Import the file and find the function."""
+        self.file = Path(header["path"])
+        folder = self.file.parent
+        guard.Guard(deny, lab=LAB, folder=folder, scratch=Path.cwd()).install()
+        try:
+            self.function = custom.load_file(self.file, header["function"])
+        except custom.CandidateFileError as error:
+            return {"ok": False, "detail": str(error)}, []
+        self.check_replaced()
+        return {"ok": True, "isolated": ISOLATED}, []
+
+    def trace(self, header: dict[str, Any], _: Arrays) -> Reply:
+        """Turn the function into a program for one signature, without and with gradients."""
+        answer: dict[str, Any] = {"kind": "ok", "detail": "", "backward_error": None}
+        try:
+            forward = self.program(header, backward=False)
+        except BaseException as error:  # noqa: BLE001 - whatever a stranger raises is an answer
+            self.check_replaced()
+            return {**answer, **self.failure(error)}, []
+        answer["forward"] = self.describe(forward)
+        chosen = forward
+        if header["backward"]:
+            try:
+                chosen = self.program(header, backward=True)
+                answer["with_gradients"] = self.describe(chosen)
+            except BaseException as error:  # noqa: BLE001 - same
+                answer["backward_error"] = self.failure(error)["detail"]
+        self.check_replaced()
+        try:
+            data = export.export(jax.jit(jaxpr_as_fun(chosen)), platforms=["cpu"])(
+                *_abstract(header, backward=chosen is not forward)
+            ).serialize()
+        except BaseException as error:  # noqa: BLE001 - e.g. what this interpreter cannot do
+            return {**answer, "exported": False, "detail": self.failure(error)["detail"]}, []
+        answer["exported"] = True
+        return answer, [np.frombuffer(bytes(data), np.uint8)]
+
+    def program(self, header: dict[str, Any], *, backward: bool) -> Any:  # noqa: ANN401
+        """The closed jaxpr of one signature; traced twice, to see whether it stays the same."""
+        arguments = _abstract(header, backward=backward)
+        traced = [self.jaxpr(header, arguments, backward=backward) for _ in range(2)]
+        first, second = (claims.walk(t).fingerprint for t in traced)
+        if first != second:
+            raise Contract("is another program each time it is traced")
+        return traced[0]
+
+    def jaxpr(self, header: dict[str, Any], arguments: list[Any], *, backward: bool) -> Any:  # noqa: ANN401
+        """Trace once. Pallas kernels are interpreted, whatever they ask for."""
+        with pltpu.force_tpu_interpret_mode(True):  # type: ignore[arg-type]  # True: as plain HLO
+            return jax.jit(self.flat(header, backward=backward)).trace(*arguments).jaxpr
+
+    def flat(self, header: dict[str, Any], *, backward: bool) -> Callable[..., Any]:
+        """The function as one of arrays only: (q, k, v[, key_mask][, cotangent]) -> arrays."""
+        assert self.function is not None
+        function = self.function
+
+        def call(*arrays: Any) -> tuple[Any, ...]:  # noqa: ANN401
+            q, k, v, *rest = arrays
+            key_mask = rest.pop(0) if header["key_mask"] else None
+
+            def forward(q: Any, k: Any, v: Any) -> Any:  # noqa: ANN401
+                out = function(
+                    q, k, v, causal=header["causal"], key_mask=key_mask, scale=header["scale"]
+                )
+                _check_result(out, q, header["output_dtype"])
+                return out
+
+            if not backward:
+                return (forward(q, k, v),)
+            out, pullback = jax.vjp(forward, q, k, v)
+            return (out, *pullback(rest.pop(0)))
+
+        return call
+
+    def describe(self, closed: Any) -> dict[str, Any]:  # noqa: ANN401
+        """What the program is made of, as JSON."""
+        described: dict[str, Any] = claims.walk(closed, lab=str(LAB)).to_json()
+        return described
+
+    def call(self, header: dict[str, Any], arrays: Arrays) -> Reply:
+        """Call the function itself on arrays, in TPU interpret mode; kernels run as on a chip."""
+        try:
+            with pltpu.force_tpu_interpret_mode(pltpu.InterpretParams()):
+                result = _evaluate(self.callable(header), arrays)
+        except BaseException as error:  # noqa: BLE001 - whatever a stranger raises is an answer
+            self.check_replaced()
+            return self.failure(error), []
+        self.check_replaced()
+        return {"kind": "ok"}, result
+
+    def callable(self, header: dict[str, Any]) -> Callable[..., Any]:
+        """The function as it is, or compiled, once, for a signature that could not be exported."""
+        function = self.flat(header, backward=header["backward"])
+        if not header["compiled"]:
+            return function
+        return self.local.setdefault(header["id"], jax.jit(function))
+
+    def failure(self, error: BaseException) -> dict[str, Any]:
+        """An exception as an answer."""
+        if isinstance(error, Contract):
+            return {"kind": "error", "detail": str(error)}
+        detail = custom.describe(error, self.file)
+        name = type(error).__name__
+        if isinstance(
+            error, jax.errors.TracerArrayConversionError | jax.errors.ConcretizationTypeError
+        ):
+            detail = f"cannot be traced by jax.jit (it needs concrete values): {detail}"
+        refuses = name == "UnsupportedCell" or (
+            isinstance(error, NotImplementedError) and _raised_in(error, self.file)
+        )
+        if refuses:
+            return {"kind": "unsupported", "detail": str(error) or name}
+        return {
+            "kind": "error",
+            "detail": f"raises {detail}" if "traced by" not in detail else detail,
+        }
+
+    def check_replaced(self) -> None:
+        """A violation if the stranger's code replaced functions of the libraries it runs on."""
+        names = guard.replaced(self.originals)
+        if names:
+            deny(f"replaces functions of the libraries it is judged with: {', '.join(names[:3])}")
+
+
+class Runner:
+    """Answers for compiled programs, without any of the stranger's Python."""
+
+    def __init__(self) -> None:
+        self.programs: dict[str, Callable[..., Any]] = {}
+
+    def load(self, header: dict[str, Any], arrays: Arrays) -> Reply:
+        """Take a program in and compile it."""
+        try:
+            program = export.deserialize(bytearray(arrays[0].tobytes()))
+            names = _custom_calls(program)
+        except Exception as error:  # noqa: BLE001 - the bytes come from a stranger
+            return {"ok": False, "detail": f"cannot be read: {custom.describe(error)}"}, []
+        if names:
+            return {
+                "ok": False,
+                "detail": f"calls native or host functions: {', '.join(names)}",
+            }, []
+        self.programs[header["id"]] = jax.jit(program.call)
+        return {"ok": True}, []
+
+    def call(self, header: dict[str, Any], arrays: Arrays) -> Reply:
+        """Run a program."""
+        try:
+            return {"kind": "ok"}, _evaluate(self.programs[header["id"]], arrays)
+        except Exception as error:  # noqa: BLE001 - what the compiler or runtime says is an answer
+            return {"kind": "error", "detail": f"fails: {custom.describe(error)}"}, []
+
+
+def _abstract(header: dict[str, Any], *, backward: bool) -> list[Any]:
+    shapes = [jax.ShapeDtypeStruct(tuple(s), np.dtype(d)) for s, d in header["arguments"]]
+    return shapes if backward or not header["backward"] else shapes[:-1]
+
+
+def _check_result(out: Any, q: Any, dtype: str) -> None:  # noqa: ANN401
+    """The result must be exactly one jax.Array of q's shape; lazy stand-ins are none."""
+    kind = type(out)
+    if out is None:
+        raise Contract("returns None, not an array")
+    exact = isinstance(out, jax.core.Tracer) or kind is type(jnp.zeros(()))
+    if not exact:
+        raise Contract(f"returns a {kind.__module__}.{kind.__qualname__}, not one jax.Array")
+    if out.shape != q.shape:
+        raise Contract(f"returns shape {list(out.shape)}, expected {list(q.shape)}")
+    if out.dtype != np.dtype(dtype):
+        raise Contract(f"returns dtype {out.dtype}, expected {dtype}")
+
+
+def _evaluate(function: Callable[..., Any], arrays: Arrays) -> Arrays:
+    """Call on fresh copies; every leaf is awaited and copied out; inputs must stay as they were."""
+    inputs = [jnp.array(a, copy=True) for a in arrays]
+    jax.block_until_ready(inputs)
+    outputs = jax.block_until_ready(function(*inputs))
+    copies = [np.array(leaf) for leaf in outputs]
+    for name, before, after in zip(["q", "k", "v", "4th", "5th"], arrays, inputs, strict=False):
+        if after.is_deleted():
+            deny(f"deletes its input {name} (donation)")
+        if _digest(before) != _digest(np.asarray(after)):
+            deny(f"writes into its input {name}")
+    return copies
+
+
+def _digest(array: np.ndarray[Any, np.dtype[Any]]) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).digest()
+
+
+def _raised_in(error: BaseException, file: Path) -> bool:
+    trace, last = error.__traceback__, None
+    while trace is not None:
+        trace, last = trace.tb_next, trace
+    return last is not None and last.tb_frame.f_code.co_filename == str(file)
+
+
+def _custom_calls(program: Any) -> list[str]:  # noqa: ANN401 - an Exported
+    """Custom calls in the program that jax itself does not vouch for."""
+    import re
+
+    allowed = {"Sharding", "annotate_device_placement", "AllocateBuffer"}
+    text = str(program.mlir_module())
+    return sorted(set(re.findall(r"stablehlo\.custom_call @([\w$.]+)", text)) - allowed)
+
+
+def main() -> None:
+    """Answer requests until the channel closes."""
+    inbox, outbox = os.fdopen(COMMANDS, "rb"), os.fdopen(RESULTS, "wb")
+    roles: dict[str, Tracer | Runner] = {}
+    while prefix := inbox.read(wire.PREFIX.size):
+        text = inbox.read(wire.header_length(prefix))
+        header, size = wire.decode_header(text, max_bytes=sys.maxsize)
+        arrays = wire.decode_arrays(header, inbox.read(size))
+        if header["op"] == "start":
+            roles["role"] = Tracer() if header["role"] == "tracer" else Runner()
+            reply: Reply = ({"ok": True, "isolated": ISOLATED}, [])
+        else:
+            reply = getattr(roles["role"], header["op"])(header, arrays)
+        outbox.write(wire.encode(*reply))
+        outbox.flush()
+
+
+if __name__ == "__main__":
+    main()

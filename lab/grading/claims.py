@@ -1,0 +1,190 @@
+"""What a traced program is made of: its matrix products, its kernels, its calls to the host.
+
+`walk` reads a jaxpr and says which dots lie inside a `pallas_call`, with which operand dtypes;
+`pallas_problem` says why a program is not the Pallas kernel it claims to be. A claim is checked,
+never believed.
+
+Loaded by path in the sandbox's child, so it imports nothing of the lab.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+DOTS = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general")
+PRODUCTS = ("mul", "exp", "exp2")
+HOST_WORDS = ("callback", "debug_print", "infeed", "outfeed", "outside_call")
+NATIVE = ("ffi_call", "custom_call")
+
+
+@dataclass(frozen=True)
+class Dot:
+    """Matrix products of one kind: where they are, in which dtypes, how many equations."""
+
+    inside: str | None  # the pallas_call's name; None outside of every kernel
+    operands: tuple[str, str]
+    result: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Program:
+    """What `walk` found.
+
+    Attributes:
+        dots: the matrix products that the result depends on.
+        kernels: the `pallas_call`s that the result depends on, by name, and their number.
+        largest_outside: elements of the largest product or exponential outside of kernels.
+        host_calls: primitives that call Python on the host, e.g. `pure_callback`.
+        native_calls: primitives that call native functions, e.g. `ffi_call`.
+        lab_files: files of the lab that contributed equations.
+        constant_bytes: bytes of arrays baked into the program.
+        reads_inputs: whether the results depend on any of q, k, v.
+        fingerprint: sha256 over the equations, equal for two traces of one program.
+    """
+
+    dots: tuple[Dot, ...]
+    kernels: dict[str, int]
+    largest_outside: int
+    host_calls: tuple[str, ...]
+    native_calls: tuple[str, ...]
+    lab_files: tuple[str, ...]
+    constant_bytes: int
+    reads_inputs: bool
+    fingerprint: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as JSON values."""
+        return asdict(self)
+
+
+def walk(closed: Any, *, lab: str = "") -> Program:  # noqa: ANN401 - a ClosedJaxpr
+    """Describe a closed jaxpr whose first three inputs are q, k, v.
+
+    Args:
+        closed: what `jax.jit(f).trace(...).jaxpr` or `jax.make_jaxpr` returns.
+        lab: the lab's package directory, to recognise its files among the equations' origins.
+    """
+    from jax._src.interpreters import partial_eval
+
+    equations = list(_equations(closed.jaxpr))
+    names = [equation.primitive.name for equation, _ in equations]
+    live, used = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
+    dots, kernels, largest = _products(live)
+    return Program(
+        dots=dots,
+        kernels=kernels,
+        largest_outside=largest,
+        host_calls=tuple(sorted({n for n in names if any(word in n for word in HOST_WORDS)})),
+        native_calls=tuple(sorted({n for n in names if n in NATIVE})),
+        lab_files=tuple(sorted(_files(equations, lab))) if lab else (),
+        constant_bytes=sum(getattr(c, "nbytes", 0) for c in _constants(closed)),
+        reads_inputs=any(used[:3]),
+        fingerprint=_fingerprint(equations),
+    )
+
+
+def pallas_problem(program: Program, *, products: int) -> str | None:
+    """Why this forward program is not a Pallas attention kernel, or None if it is one.
+
+    Args:
+        program: the forward, as walked.
+        products: B * Hq * T * S * D, the products of one of attention's two dots.
+    """
+    outside = [dot for dot in program.dots if dot.inside is None]
+    inside = sum(dot.count for dot in program.dots if dot.inside is not None)
+    if not program.kernels:
+        return "claims pallas, but no pallas_call contributes to its result"
+    if outside:
+        listed = ", ".join(f"{d.count} x {' x '.join(d.operands)} -> {d.result}" for d in outside)
+        return f"claims pallas, but has dots outside of pallas_call: {listed}"
+    if program.largest_outside >= products:
+        return (
+            "claims pallas, but multiplies arrays the size of attention's products "
+            f"({program.largest_outside} elements) outside of pallas_call"
+        )
+    if not inside:
+        return "claims pallas, but there is no dot inside its pallas_call"
+    return None
+
+
+def _equations(jaxpr: Any, inside: str | None = None) -> Iterator[tuple[Any, str | None]]:  # noqa: ANN401
+    """Every equation, those of nested programs too, with the kernel it is part of."""
+    from jax._src import core
+
+    for equation in jaxpr.eqns:
+        yield equation, inside
+        within = inside
+        if equation.primitive.name == "pallas_call":
+            within = _kernel_name(equation)
+        for nested in core.jaxprs_in_params(equation.params):
+            yield from _equations(getattr(nested, "jaxpr", nested), within)
+
+
+def _kernel_name(equation: Any) -> str:  # noqa: ANN401
+    params = equation.params
+    info = getattr(params.get("jaxpr"), "debug_info", None)
+    return str(params.get("name") or getattr(info, "func_name", None) or "pallas_call")
+
+
+def _products(jaxpr: Any) -> tuple[tuple[Dot, ...], dict[str, int], int]:  # noqa: ANN401
+    dots: Counter[tuple[str | None, tuple[str, str], str]] = Counter()
+    kernels: Counter[str] = Counter()
+    largest = 0
+    for equation, inside in _equations(jaxpr):
+        name = equation.primitive.name
+        if name == "pallas_call":
+            kernels[_kernel_name(equation)] += 1
+        elif name in DOTS:
+            left, right = (str(var.aval.dtype) for var in equation.invars[:2])
+            dots[inside, (left, right), str(equation.outvars[0].aval.dtype)] += 1
+        elif name in PRODUCTS and inside is None:
+            largest = max(largest, math.prod(equation.outvars[0].aval.shape))
+    listed = tuple(Dot(*key, count) for key, count in sorted(dots.items(), key=str))
+    return listed, dict(kernels), largest
+
+
+def _constants(closed: Any) -> Iterator[Any]:  # noqa: ANN401
+    from jax._src import core
+
+    yield from closed.consts
+    for equation, _ in _equations(closed.jaxpr):
+        for value in equation.params.values():
+            if isinstance(value, core.ClosedJaxpr):
+                yield from value.consts
+        yield from (v.val for v in equation.invars if isinstance(v, core.Literal))
+
+
+def _files(equations: Sequence[tuple[Any, str | None]], lab: str) -> set[str]:
+    from jax._src import source_info_util
+
+    root = Path(lab).resolve()
+    origins = {
+        Path(frame.file_name).resolve()
+        for equation, _ in equations
+        for frame in source_info_util.user_frames(equation.source_info.traceback)
+    }
+    return {
+        str(origin.relative_to(root.parent))
+        for origin in origins
+        if origin.is_relative_to(root) and origin.name != "child.py"  # the harness itself
+    }
+
+
+def _fingerprint(equations: Sequence[tuple[Any, str | None]]) -> str:
+    from jax._src import core
+
+    digest = hashlib.sha256()
+    for equation, inside in equations:
+        literals = [str(v.val) for v in equation.invars if isinstance(v, core.Literal)]
+        outs = [str(v.aval) for v in equation.outvars]
+        digest.update(repr((equation.primitive.name, inside, literals, outs)).encode())
+    return digest.hexdigest()
