@@ -39,9 +39,9 @@ def median_interval(samples: Sequence[float], *, confidence: float = 0.95) -> In
     """The tightest symmetric order-statistic interval of the median; None where n is too small."""
     ordered = sorted(samples)
     n = len(ordered)
-    allowed = (1 - confidence) / 2 * 2**n
     tail, k = 0, 0
-    while k < n and tail + math.comb(n, k) <= allowed:
+    # Whole numbers divided last: 2**n is beyond a float's range from n = 1024 on.
+    while k < n and (tail + math.comb(n, k)) / 2**n <= (1 - confidence) / 2:
         tail += math.comb(n, k)
         k += 1
     return Interval(ordered[k - 1], ordered[n - k]) if k else None
@@ -54,7 +54,8 @@ def summarise(samples: Sequence[float]) -> Summary:
         q1 = q3 = ordered[0]
     else:
         q1, _, q3 = statistics.quantiles(ordered, n=4, method="inclusive")
-    reach = 1.5 * (q3 - q1)
+    # Equal samples may give quartiles that differ by rounding; such samples are no outliers.
+    reach = 1.5 * (q3 - q1) + 1e-9 * statistics.median(ordered)
     return Summary(
         median_ms=statistics.median(ordered),
         interval=median_interval(ordered),

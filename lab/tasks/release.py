@@ -1,0 +1,38 @@
+"""`task=release`: add one profile to the data release from finished runs, or rebuild it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab.cells import Cell, Outcome
+from lab.errors import UserError
+from lab.release import build, profiles
+
+
+def run(cell: Cell, directory: Path) -> Outcome:  # noqa: ARG001 - writes to release.out
+    """Build; a run that does not meet its profile fails with every reason at once."""
+    asked = cell.config.release
+    if asked.name is None:
+        known = ", ".join(sorted(p.name for p in profiles.load_all().values()))
+        raise UserError(f"task=release needs release=NAME; the profiles are {known}")
+    profile = profiles.parse(asked.name, asked.profile)
+    built = build.update(Path(asked.out), profile, [Path(run) for run in asked.runs])
+    if built.refused:
+        return Outcome(
+            section={},
+            evidence=None,
+            status="failed",
+            reason=_refusal(built),
+        )
+    section = {
+        "profile": built.profile,
+        "out": asked.out,
+        "records": built.records,
+        "files": built.files,
+    }
+    return Outcome(section=section, evidence=None)
+
+
+def _refusal(built: build.Built) -> str:
+    head = f"profile {built.profile} not met; nothing was written. Every reason:"
+    return "\n  - ".join((head, *built.refused))
