@@ -278,9 +278,10 @@ def softmax_problem(
     cotangent = np.empty((B, H, T, S), np.float32)
     # A plane at a time: float64 values of the whole would be the largest arrays of all.
     for b, h in np.ndindex(B, H):
-        plane = recipe.key_spread * noise.standard_normal((T, S))
-        plane += (1 - recipe.key_spread) * noise.standard_normal((T, 1))
-        plane = recipe.query_gain * plane + level[b, h] + ramp
+        plane = noise.standard_normal((T, S))
+        plane *= recipe.query_gain * recipe.key_spread
+        plane += recipe.query_gain * (1 - recipe.key_spread) * noise.standard_normal((T, 1))
+        plane += level[b, h] + ramp
         if recipe.poison and hidden is not None:
             plane[:, hidden[b]] = _poison_values(T, int(hidden[b].sum()))
         logits[b, h] = _cast(plane, policy.input)

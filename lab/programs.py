@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import jax
 
 from lab import candidates, kernels
 from lab.cells import Cell
-from lab.errors import UnsupportedCell
+from lab.errors import UnsupportedCell, UserError
 from lab.kernels import Attention, Kernel
 from lab.problems import AttentionProblem, SoftmaxProblem, attention_problem, softmax_problem
 
@@ -70,8 +70,13 @@ def load_candidate(cell: Cell, *, interpret: kernels.Interpret) -> Attention:
     if candidate.kind == "custom":
         from lab.candidates.custom import load_file
 
-        return load_file(candidate.path, candidate.function)
-    return candidates.load(asdict(candidate), policy=cell.policy(), interpret=bool(interpret))
+        if candidate.path is None or candidate.function is None:
+            raise UserError(
+                "candidate=custom needs candidate.path=FILE and candidate.function=NAME"
+            )
+        return cast("Attention", load_file(candidate.path, candidate.function))
+    loaded = candidates.load(asdict(candidate), policy=cell.policy(), interpret=bool(interpret))
+    return cast("Attention", loaded)
 
 
 def build(cell: Cell, *, interpret: kernels.Interpret) -> Program:

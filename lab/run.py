@@ -69,7 +69,7 @@ def _finish_sweep(sweep: sweeps.Sweep) -> int:
     sweep.watcher.stop()
     results = sweeps.results(sweep)
     report = build([sweep.directory], sweep.directory / "report")
-    terminal.show_sweep(results, sweep.directory, report)
+    terminal.show_sweep(results, report)
     return max(expectations.exit_code(results), int(len(results) < len(sweep.cells)))
 
 

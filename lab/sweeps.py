@@ -51,7 +51,8 @@ def cell_from(composed: DictConfig, overrides: Sequence[str] = ()) -> Cell:
     if missing := sorted(OmegaConf.missing_keys(own)):
         raise UserError(f"no value for {', '.join(missing)}: set it, as in {missing[0]}=VALUE")
     plain = OmegaConf.to_container(own, resolve=True)
-    config = from_plain({str(key): value for key, value in dict(plain).items()})
+    assert isinstance(plain, dict)
+    config = from_plain({str(key): value for key, value in plain.items()})
     check(config)
     return Cell(config, tuple(overrides))
 

@@ -1,10 +1,62 @@
-"""Records become tables, curves and a page. No jax here."""
+"""Records become tables, curves and a page. A pure function of directories; no jax here."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from lab import records
+from lab.report.comparisons import BASELINE, compare
+from lab.report.load import load
 
-def build(runs: Sequence[Path], out: Path) -> None:
-    """Placeholder until the tables are there."""
+
+@dataclass(frozen=True)
+class Report:
+    """What was written, and what it was made from."""
+
+    directory: Path
+    cells: int
+    comparisons: int
+    skipped: tuple[str, ...]
+    files: tuple[str, ...]
+
+
+def build(
+    runs: Sequence[Path], out: Path, *, overlay: str | None = None, baseline: str = BASELINE
+) -> Report:
+    """Read the records under `runs` and write cells.csv, comparisons.csv, report.md and figures.
+
+    The same records give the same bytes. Figures are written where anything can be compared.
+
+    Args:
+        runs: run or sweep directories.
+        out: the directory to write into; made if it is missing.
+        overlay: "published" draws the published v5e curve too.
+        baseline: the kernel that others are compared with.
+
+    Raises:
+        UserError: a directory is missing, or holds no run.
+    """
+    loaded = load(runs)
+    # pandas and matplotlib take most of a second to import: only those pay who get here.
+    from lab.report import figures, page, tables
+
+    results = [entry.result for entry in loaded.entries]
+    found = sorted(
+        compare(results, baseline), key=lambda c: (c.kernel.cell.scope, c.kernel.cell.seq)
+    )
+    gaps = [r for r in results if r.task in ("benchmark", "compile") and r.status != "done"]
+    out.mkdir(parents=True, exist_ok=True)
+    files = ["cells.csv", "comparisons.csv", "report.md"]
+    for stale in ("slowdown.png", "slowdown.svg"):
+        (out / stale).unlink(missing_ok=True)
+    cells_csv = tables.cells(loaded.entries).to_csv(index=False, lineterminator="\n")
+    comparisons_csv = tables.comparisons(found).to_csv(index=False, lineterminator="\n")
+    records.write_atomically(out / "cells.csv", cells_csv)
+    records.write_atomically(out / "comparisons.csv", comparisons_csv)
+    if found:
+        files += figures.slowdown(found, gaps, out, baseline=baseline, overlay=overlay)
+    text = page.render(loaded, found, baseline=baseline, overlay=overlay)
+    records.write_atomically(out / "report.md", text)
+    return Report(out, len(results), len(found), loaded.skipped, tuple(files))

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from lab import expectations
 from lab.records import BenchmarkSection, CorrectnessSection, Result
+from lab.report import Report
 
 INTERPRETED_MARK = "interpreted: not a performance claim"
 
@@ -31,11 +32,10 @@ def show(result: Result, console: Console | None = None) -> None:
         console.print(f"[bold red]not as expected[/]: {reason}", highlight=False)
 
 
-def show_sweep(
-    results: Sequence[Result], directory: Path, report: object, console: Console | None = None
-) -> None:
+def show_sweep(results: Sequence[Result], report: Report, console: Console | None = None) -> None:
     """The summary of a sweep: counts, every cell that went wrong, where the tables lie."""
     console = console or Console()
+    directory = report.directory.parent
     counts = Counter(result.status for result in results)
     text = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     console.print(f"[bold]{len(results)} cells[/]: {text}", highlight=False)
@@ -45,7 +45,11 @@ def show_sweep(
             console.print(f"    in {_short(directory / result.cell_id)}", soft_wrap=True)
         if result.status == "unsupported":
             console.print(f"  [yellow]{result.cell_id}[/]: unsupported: {result.reason}")
-    console.print(f"report: {_short(directory / 'report' / 'report.md')}", soft_wrap=True)
+    for line in report.skipped:
+        console.print(f"  passed over: {line}", markup=False, soft_wrap=True)
+    for name in ("report.md", "slowdown.png"):
+        if name in report.files:
+            console.print(f"{name}: {_short(report.directory / name)}", soft_wrap=True)
 
 
 def _short(path: Path) -> str:

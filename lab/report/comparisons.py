@@ -1,0 +1,104 @@
+"""A kernel against the baseline in the same case: which records may be compared, and the ratio."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from lab.records import Evidence, Result, weaker
+from lab.timing.statistics import Interval, ratio_interval
+
+BASELINE = "xla"
+# The two sides of a comparison differ in these alone.
+_MAY_DIFFER = ("kernel", "candidate", "resume", "deadline_s", "release", "campaign", "report")
+_NO_OPTION = ("name", "module", "constraints")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two cells that differ in the implementation alone; slowdown = kernel_ms / baseline_ms."""
+
+    baseline: Result
+    kernel: Result
+    baseline_ms: float
+    kernel_ms: float
+    interval: Interval | None
+    evidence: Evidence
+
+    @property
+    def slowdown(self) -> float:
+        """Above 1 the kernel is slower than the baseline."""
+        return self.kernel_ms / self.baseline_ms
+
+
+def label(result: Result) -> str:
+    """What was under test: the kernel, or the candidate in its place."""
+    cell = result.cell
+    return cell.kernel if cell.candidate == "reference" else cell.candidate
+
+
+def kernel_options(result: Result) -> str:
+    """The kernel's own options as `name=value`, separated by spaces."""
+    if result.cell.candidate != "reference":
+        return ""
+    options: dict[str, Any] = result.config["kernel"]
+    kept = {name: value for name, value in options.items() if name not in _NO_OPTION}
+    return " ".join(f"{name}={_plain(value)}" for name, value in sorted(kept.items()))
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def time_ms(result: Result) -> float | None:
+    """What a comparison compares: the median of a timed case, the estimate of a compiled one."""
+    if result.benchmark is not None:
+        return result.benchmark.median_ms
+    return (result.compile or {}).get("estimated_ms")
+
+
+def case_key(result: Result) -> str:
+    """Everything in which two sides of a comparison must agree, machine and code included."""
+    config = {k: v for k, v in result.config.items() if k not in _MAY_DIFFER}
+    environment = result.environment
+    machine = [
+        environment.platform,
+        environment.device_kind,
+        environment.cpu_model,
+        environment.jax,
+        environment.jaxlib,
+        environment.libtpu,
+        result.code_sha256,
+    ]
+    return json.dumps([config, machine], sort_keys=True)
+
+
+def compare(results: Iterable[Result], baseline: str = BASELINE) -> Iterator[Comparison]:
+    """Every timed or estimated cell against the baseline of its case, where there is one."""
+    timed = [result for result in results if result.status == "done" and time_ms(result)]
+    baselines = {case_key(result): result for result in timed if label(result) == baseline}
+    for result in timed:
+        other = baselines.get(case_key(result))
+        if other is not None and label(result) != baseline:
+            yield _comparison(other, result)
+
+
+def _comparison(baseline: Result, kernel: Result) -> Comparison:
+    kernel_ms, baseline_ms = time_ms(kernel), time_ms(baseline)
+    assert kernel_ms is not None
+    assert baseline_ms is not None
+    assert kernel.evidence is not None
+    assert baseline.evidence is not None
+    interval = None
+    if kernel.benchmark and baseline.benchmark:
+        interval = ratio_interval(kernel.benchmark.samples_ms, baseline.benchmark.samples_ms)
+    return Comparison(
+        baseline=baseline,
+        kernel=kernel,
+        baseline_ms=baseline_ms,
+        kernel_ms=kernel_ms,
+        interval=interval,
+        evidence=weaker(kernel.evidence, baseline.evidence),
+    )

@@ -1,0 +1,85 @@
+"""Find and read the records under given directories; what cannot be read is named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab import records
+from lab.errors import UserError
+from lab.records import Result, Status
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A record and the directory that it was read from, relative to the directory asked for."""
+
+    result: Result
+    directory: str
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What was found: records in a stable order, and files or runs passed over, with reasons."""
+
+    entries: tuple[Entry, ...]
+    skipped: tuple[str, ...]
+
+
+def load(directories: Sequence[Path]) -> Loaded:
+    """Read every result.json under the directories.
+
+    A cell found more than once is kept in its latest run; the others are named as skipped.
+
+    Raises:
+        UserError: a directory does not exist, or none of them holds a run.
+    """
+    for directory in directories:
+        if not directory.is_dir():
+            raise UserError(
+                f"report.runs: {directory} is no directory; give run or sweep directories"
+            )
+    newest: dict[str, Entry] = {}
+    skipped: list[str] = []
+    for directory in directories:
+        for path in sorted(directory.rglob("status.json")):
+            relative = path.parent.relative_to(directory).as_posix()
+            try:
+                result = _read(path.parent)
+            except records.InvalidRecord as problem:
+                skipped.append(str(problem).replace(f"{directory}/", ""))
+                continue
+            entry = Entry(result, relative)
+            other = newest.get(result.cell_id)
+            if other is not None:
+                older, entry = sorted((other, entry), key=lambda e: e.result.finished_at)
+                skipped.append(f"{older.directory}: an older run of {result.cell_id}")
+            newest[result.cell_id] = entry
+    if not newest and not skipped:
+        names = ", ".join(map(str, directories)) or "[]"
+        raise UserError(f"report.runs={names}: no runs there; give directories that a run has made")
+    entries = sorted(newest.values(), key=_order)
+    return Loaded(tuple(entries), tuple(skipped))
+
+
+def _read(directory: Path) -> Result:
+    status = records.read(directory / "status.json", Status)
+    if status.status == "running":
+        raise records.InvalidRecord(
+            f"{directory}: the run was cut off (status running); resume its sweep to run it again"
+        )
+    return records.read(directory / "result.json", Result)
+
+
+def _order(entry: Entry) -> tuple[str, str, str, str, int, int, str]:
+    cell = entry.result.cell
+    return (
+        cell.task,
+        cell.scope,
+        cell.kernel,
+        cell.candidate,
+        cell.seq,
+        cell.q_len,
+        entry.result.cell_id,
+    )

@@ -1,0 +1,106 @@
+"""report.md: what a sweep came to, for people."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from lab import expectations
+from lab.records import CorrectnessCheck, Result
+from lab.report import figures
+from lab.report.comparisons import Comparison, label
+from lab.report.load import Entry, Loaded
+from lab.report.tables import device
+
+
+def render(
+    loaded: Loaded, found: Sequence[Comparison], *, baseline: str, overlay: str | None
+) -> str:
+    """The page as Markdown; the same records give the same text."""
+    environment = Environment(
+        loader=PackageLoader("lab.report"),
+        undefined=StrictUndefined,
+        trim_blocks=False,
+        autoescape=False,  # noqa: S701 - Markdown, not HTML
+    )
+    results = [entry.result for entry in loaded.entries]
+    level = figures.weakest(found) if found else None
+    return (
+        environment.get_template("report.md")
+        .render(
+            counts=_counts(results),
+            level=level,
+            claim=figures.CLAIMS[level] if level else None,
+            overlay=overlay,
+            baseline=baseline,
+            comparisons=[_comparison(c) for c in found],
+            intervals=any(c.interval for c in found),
+            correctness=[_correctness(r) for r in results if r.correctness],
+            rubric=[_rubric(r) for r in results if r.rubric],
+            surprises=_reasons(loaded.entries, "surprise"),
+            unsupported=_reasons(loaded.entries, "unsupported"),
+            skipped=loaded.skipped,
+        )
+        .strip()
+        + "\n"
+    )
+
+
+def _counts(results: Sequence[Result]) -> str:
+    statuses = Counter(result.status for result in results)
+    text = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items()))
+    return f"{len(results)} cells: {text}." if results else "No readable cell."
+
+
+def _comparison(c: Comparison) -> dict[str, Any]:
+    return {
+        "scope": c.kernel.cell.scope,
+        "seq": c.kernel.cell.seq,
+        "kernel": label(c.kernel),
+        "baseline_ms": c.baseline_ms,
+        "kernel_ms": c.kernel_ms,
+        "slowdown": c.slowdown,
+        "interval": f"{c.interval.lo:.2f} to {c.interval.hi:.2f}" if c.interval else "",
+        "evidence": c.evidence,
+        "device_kind": device(c.kernel),
+    }
+
+
+def _correctness(result: Result) -> dict[str, Any]:
+    assert result.correctness is not None
+    checks = result.correctness.checks
+
+    def size(check: CorrectnessCheck) -> float:
+        return math.inf if check.error is None else check.error / check.bound
+
+    worst = max(checks, key=size)
+    return {
+        "cell_id": result.cell_id,
+        "passed": sum(check.passed for check in checks),
+        "failed": sum(not check.passed for check in checks),
+        "worst": worst.name,
+        "error": "not finite" if worst.error is None else f"{worst.error:.3g}",
+    }
+
+
+def _rubric(result: Result) -> dict[str, Any]:
+    assert result.rubric is not None
+    as_expected = not expectations.surprises(result)
+    return {"name": label(result), "as_expected": as_expected, **result.rubric.model_dump()}
+
+
+def _reasons(entries: Sequence[Entry], kind: str) -> list[dict[str, str]]:
+    found = []
+    for entry in entries:
+        if kind == "unsupported":
+            reasons: tuple[str, ...] = ()
+            if entry.result.status == "unsupported":
+                reasons = (str(entry.result.reason),)
+        else:
+            reasons = expectations.surprises(entry.result)
+        found += [{"directory": entry.directory, "reason": reason} for reason in reasons]
+    return found
