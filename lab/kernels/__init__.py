@@ -1,8 +1,8 @@
 """The registry: a kernel is one file here and one YAML in `conf/kernel`.
 
 The YAML names the kernel, its module and its options. `constraints` says which values an option
-may take: one of `literals`, or else a `type` (int, float, bool, str) within `minimum`, `maximum` and
-`multiple_of`. The module defines `build(options, *, policy, interpret) -> Kernel`.
+may take: one of `literals`, or else a `type` (int, float, bool, str) within `minimum`, `maximum`
+and `multiple_of`. The module defines `build(options, *, policy, interpret) -> Kernel`.
 
 Nothing here imports jax, so that a configuration can be refused before a worker starts.
 """
@@ -66,7 +66,9 @@ def check_options(config: Mapping[str, object]) -> dict[str, object]:
     """Return the options of a kernel's configuration, or raise UserError on one not allowed."""
     name, module = config.get("name"), config.get("module")
     if not isinstance(name, str) or not isinstance(module, str):
-        raise UserError("a kernel's configuration needs `name` and `module`: see conf/kernel/*.yaml")
+        raise UserError(
+            "a kernel's configuration needs `name` and `module`: see conf/kernel/*.yaml"
+        )
     if not _exists(module):
         raise UserError(f"kernel {name}: there is no module {module}; correct kernel.module")
     options = {key: value for key, value in config.items() if key not in _RESERVED}

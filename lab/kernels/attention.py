@@ -9,7 +9,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,35 @@ if TYPE_CHECKING:
     from lab.kernels import Attention
     from lab.problems import DtypePolicy
 
-Residuals: TypeAlias = tuple[jax.Array, jax.Array, jax.Array, jax.Array | None, jax.Array, jax.Array]
+
+class Residuals(NamedTuple):
+    """What the backward pass keeps of the forward pass."""
+
+    q: jax.Array
+    k: jax.Array
+    v: jax.Array
+    mask: jax.Array | None
+    scores: jax.Array
+    probabilities: jax.Array
+    out: jax.Array
+
+
+class Backward(Protocol):
+    """The gradient of a masked softmax."""
+
+    def __call__(
+        self,
+        logits: jax.Array,
+        mask: jax.Array | None,
+        dp: jax.Array,
+        dtype: "DTypeLike",
+        delta: jax.Array | None = None,
+    ) -> jax.Array:
+        """Give the gradient of the logits from dp [B, H, T, S], the probabilities' gradient.
+
+        `delta` is sum(p * dp) by row [B, H, T, 1] in fp32, for who can save a pass by it.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -30,13 +58,12 @@ class Softmax:
     """A masked softmax and its gradient, over logits [B, H, T, S] of any float dtype.
 
     A mask is Bool of rank 4, with axes of size 1 where it is broadcast, or None to show all. Both
-    functions reduce in fp32 and return the dtype named last. A row that shows nothing gives 0.
+    functions reduce in fp32 and return the dtype asked for. A row that shows nothing gives 0.
     """
 
     forward: "Callable[[jax.Array, jax.Array | None, DTypeLike], jax.Array]"
     """(logits, mask, dtype) -> probabilities."""
-    backward: "Callable[[jax.Array, jax.Array | None, jax.Array, DTypeLike], jax.Array]"
-    """(logits, mask, gradient of the probabilities, dtype) -> gradient of the logits."""
+    backward: Backward
 
 
 def visible(
@@ -114,21 +141,24 @@ def _forward(
     scores = _product(policy, "bkgtd,bksd->bkgts", q, k) * scale
     flat = _merge_heads(scores)
     probabilities = softmax.forward(flat, mask, policy.input).reshape(scores.shape)
-    out = _product(policy, "bkgts,bksd->bkgtd", probabilities, v).astype(policy.output)
-    return out, (q, k, v, mask, flat, probabilities)
+    out = _product(policy, "bkgts,bksd->bkgtd", probabilities, v)
+    return out.astype(policy.output), Residuals(q, k, v, mask, flat, probabilities, out)
 
 
 def _backward(
-    softmax: Softmax, policy: "DtypePolicy", scale: float, residuals: Residuals, dout: jax.Array
+    softmax: Softmax, policy: "DtypePolicy", scale: float, kept: Residuals, dout: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array, None]:
-    q, k, v, mask, scores, probabilities = residuals
-    # Products over `g` sum dK and dV over the group, in the accumulation dtype.
-    dv = _product(policy, "bkgts,bkgtd->bksd", probabilities, dout)
-    dp = _product(policy, "bkgtd,bksd->bkgts", dout, v)
-    ds = softmax.backward(scores, mask, _merge_heads(dp), policy.input).reshape(dp.shape)
-    dq = _product(policy, "bkgts,bksd->bkgtd", ds, k) * scale
-    dk = _product(policy, "bkgts,bkgtd->bksd", ds, q) * scale
-    return dq.astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype), None
+    # Summing over `g` in the product gives each key the gradients of its whole group of queries.
+    dv = _product(policy, "bkgts,bkgtd->bksd", kept.probabilities, dout)
+    dp = _product(policy, "bkgtd,bksd->bkgts", dout, kept.v)
+    # sum(p * dp) over keys is sum(out * dout) over channels: T x D elements instead of T x S.
+    delta = jnp.sum(kept.out * dout.astype(kept.out.dtype), axis=-1, keepdims=True)
+    ds = softmax.backward(
+        kept.scores, kept.mask, _merge_heads(dp), policy.input, _merge_heads(delta)
+    ).reshape(dp.shape)
+    dq = _product(policy, "bkgts,bksd->bkgtd", ds, kept.k) * scale
+    dk = _product(policy, "bkgts,bkgtd->bksd", ds, kept.q) * scale
+    return dq.astype(kept.q.dtype), dk.astype(kept.k.dtype), dv.astype(kept.v.dtype), None
 
 
 _attention.defvjp(_forward, _backward)

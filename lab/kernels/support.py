@@ -59,9 +59,7 @@ def check_softmax(logits: "jax.Array", mask: "jax.Array", policy: "DtypePolicy")
     """
     _check_dtype("logits", logits, policy)
     padded = (1,) * (4 - mask.ndim) + tuple(mask.shape)
-    fits = len(padded) == 4 and all(
-        m in (1, n) for m, n in zip(padded, logits.shape, strict=False)
-    )
+    fits = len(padded) == 4 and all(m in (1, n) for m, n in zip(padded, logits.shape, strict=False))
     if logits.ndim != 4 or mask.dtype != jnp.bool_ or not fits:
         raise ValueError(
             "masked_softmax takes logits [B, H, T, S] and a Bool mask broadcastable to them; "

@@ -25,34 +25,27 @@ def build(
 ) -> Kernel:
     """Build the kernel; the same program runs on every backend."""
     softmax = Softmax(forward=softmax_forward, backward=softmax_backward)
-    return Kernel(
-        "xla", masked_softmax_around(softmax, policy), attention_around(softmax, policy)
-    )
+    return Kernel("xla", masked_softmax_around(softmax, policy), attention_around(softmax, policy))
 
 
 def softmax_forward(logits: jax.Array, mask: jax.Array | None, dtype: "DTypeLike") -> jax.Array:
     """Masked softmax of logits [B, H, T, S], computed in fp32, returned as `dtype`."""
-    return _probabilities(logits, mask).astype(dtype)
+    # XLA:TPU knows this form: it takes maximum and sum in the pass that makes the scores. With a
+    # test for empty rows between the two, the same softmax costs one more pass over the logits.
+    return jax.nn.softmax(logits.astype(jnp.float32), axis=-1, where=mask).astype(dtype)
 
 
 def softmax_backward(
-    logits: jax.Array, mask: jax.Array | None, dp: jax.Array, dtype: "DTypeLike"
+    logits: jax.Array,
+    mask: jax.Array | None,
+    dp: jax.Array,
+    dtype: "DTypeLike",
+    delta: jax.Array | None = None,
 ) -> jax.Array:
-    """Gradient of the logits, p * (dp - sum(p * dp)), from dp [B, H, T, S] in fp32."""
-    p = _probabilities(logits, mask)
+    """Gradient of the logits, p * (dp - sum(p * dp)), from dp [B, H, T, S]."""
+    p = softmax_forward(logits, mask, jnp.float32)
     if mask is not None:
         dp = jnp.where(mask, dp, 0)
-    delta = jnp.sum(p * dp, axis=-1, keepdims=True)
+    if delta is None:
+        delta = jnp.sum(p * dp, axis=-1, keepdims=True)
     return (p * (dp - delta)).astype(dtype)
-
-
-def _probabilities(logits: jax.Array, mask: jax.Array | None) -> jax.Array:
-    x = logits.astype(jnp.float32)
-    if mask is None:
-        return jax.nn.softmax(x, axis=-1)
-    x = jnp.where(mask, x, -jnp.inf)
-    row_max = jnp.max(x, axis=-1, keepdims=True)
-    # An empty row has maximum -inf: subtract 0 there, so that exp gives 0 and not NaN.
-    weights = jnp.exp(x - jnp.where(row_max == -jnp.inf, 0, row_max))
-    total = jnp.sum(weights, axis=-1, keepdims=True)
-    return weights / jnp.where(total == 0, 1, total)
