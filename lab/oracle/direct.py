@@ -144,7 +144,7 @@ def _softmax(scores: Float64, visible: BoolArray, factor: float = 1.0) -> tuple[
 
 def _softmax_vjp(weights: Float64, dweights: Float64) -> Float64:
     """Rows of p * (dp - sum(p dp)); a hidden key's weight 0 makes its gradient 0."""
-    gradient = dweights - np.einsum("ts,ts->t", weights, dweights)[:, None]
+    gradient: Float64 = dweights - np.einsum("ts,ts->t", weights, dweights)[:, None]
     gradient *= weights
     return gradient
 
