@@ -55,7 +55,7 @@ def repeat(x: Array, q_heads: int) -> Array:
 
 
 def clean(x: Array, key_mask: Array | None) -> Array:
-    """x [B, Hkv, S, D] with hidden keys set to zero, so that NaN there cannot spread."""
+    """Keys or values [B, Hkv, S, D], zero where hidden, so that NaN there cannot spread."""
     return x if key_mask is None else jnp.where(key_mask[:, None, :, None], x, 0)
 
 
@@ -120,8 +120,17 @@ class Parts:
         return self.output(self.weights(self.logits(q, k, scale), mask), v)
 
 
-def assemble(parts: Parts) -> Build:
-    """A factory for these parts, differentiated by JAX."""
+Compute = Callable[[Array, Array, Array, bool, "Array | None", "float | None"], Array]
+"""compute(q, k, v, causal, key_mask, scale), in the dtype of q, k and v."""
+
+Gradient = Callable[
+    [Array, Array, Array, Array, bool, "Array | None", "float | None"], tuple[Array, Array, Array]
+]
+"""gradient(q, k, v, cotangent, causal, key_mask, scale) -> dq, dk, dv."""
+
+
+def assemble(compute: Compute) -> Build:
+    """A factory for `compute`, run in the policy's logits dtype and differentiated by JAX."""
 
     def build(policy: DtypePolicy, interpret: bool) -> Attention:  # noqa: ARG001 - no Pallas here
         def attention(
@@ -134,22 +143,17 @@ def assemble(parts: Parts) -> Build:
             scale: float | None = None,
         ) -> Array:
             q, k, v = (x.astype(policy.logits) for x in (q, k, v))
-            return parts(q, k, v, causal, key_mask, scale).astype(policy.output)
+            return compute(q, k, v, causal, key_mask, scale).astype(policy.output)
 
         return attention
 
     return build
 
 
-def with_backward(
-    forward: Callable[[Array, Array, Array, bool, Array | None, float | None], Array],
-    backward: Callable[
-        [Array, Array, Array, Array, bool, Array | None, float | None], tuple[Array, Array, Array]
-    ],
-) -> Callable[[Array, Array, Array, bool, Array | None, float | None], Array]:
-    """`forward`, differentiated by `backward(q, k, v, cotangent, causal, key_mask, scale)`."""
+def with_backward(forward: Compute, backward: Gradient) -> Compute:
+    """`forward`, differentiated by `backward` instead of by JAX."""
 
-    def attention(
+    def compute(
         q: Array, k: Array, v: Array, causal: bool, key_mask: Array | None, scale: float | None
     ) -> Array:
         @jax.custom_vjp
@@ -170,4 +174,4 @@ def with_backward(
         call.defvjp(fwd, bwd)
         return call(q, k, v, key_mask)
 
-    return attention
+    return compute

@@ -1,4 +1,4 @@
-"""Known-bad: heads, batch entries or axes are mixed up. Each replaces keys, values or the output."""
+"""Known-bad: heads, batch entries or axes are mixed up, in the keys, the values or the output."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ ignores_custom_scale = _scored(lambda q, k, _scale: logits(q, k, None))
 scaled_after_softmax = assemble(
     Parts(
         logits=_unscaled,
-        weights=lambda scores, mask: softmax(scores, mask),
+        weights=softmax,
         output=lambda weights, v: einsum("bhts,bhsd->bhtd", weights, v) * factor(None, v.shape[-1]),
     )
 )

@@ -10,7 +10,6 @@ from jax import Array, lax
 
 from lab.candidates.assembly import (
     Attention,
-    Build,
     Parts,
     assemble,
     clean,
