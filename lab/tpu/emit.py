@@ -1,0 +1,174 @@
+"""Python code for the scalar instructions of a schedule, one line or two each.
+
+Names become places in one list, allocations get made-up addresses, and only what control, copies or
+waits can hang on becomes code; vector instructions become none.
+"""
+
+import re
+
+from lab.tpu.bundles import Instruction, Schedule, UnrecognisedDump
+from lab.tpu.scalar import EXPRESSIONS, CannotFollowError, Unknown, select
+from lab.tpu.timeline import Timeline
+
+_SYMBOL_SPACING = 1 << 18  # words between two allocations' made-up addresses; SMEM holds fewer
+_TERM = re.compile(r"(?P<name>%[\w.]+)|(?P<symbol>#\w+)|\$?(?P<number>0x[0-9a-f]+|-?\d+)\b")
+_SPACE = re.compile(r"(?:inlined_call_operand|scalar_lea|int_to_ptr)\.(\w+)")
+_COPY = re.compile(r"dma\.(?:general|\w+_to_\w+)")
+_NOT_MODELLED = ("dma.", "vwait", "vsync", "scall", "sret", "inlined_call")
+_EFFECTS = {  # opcode -> code; numbers are operands, `{offset}` is cycles since the block's start
+    "dma.done.wait": "t = wait(t + {offset}, {0}, {1}, {address}) - {offset}",
+    "vsyncadd": "add(t + {offset}, {0}, {1})",
+    "vsyncpa": "reset({0})",
+    "vdelay": "t += {0}",
+}
+
+
+class Memory:
+    """SMEM as far as the program itself wrote it; all else in it is unknown."""
+
+    def __init__(self) -> None:
+        self._words: dict[int, object] = {}
+
+    def load(self, address: object, unknown: Unknown) -> object:
+        """What was stored at an address, else `unknown`."""
+        return self._words.get(address, unknown) if isinstance(address, int) else unknown
+
+    def store(self, address: object, value: object) -> None:
+        """Store; at an unknown address, nothing in memory is known any more."""
+        if isinstance(address, int):
+            self._words[address] = value
+        else:
+            self._words.clear()
+
+    def overwrite(self, address: object) -> None:
+        """A copy brings data into the allocation at an address."""
+        allocation = address // _SYMBOL_SPACING if isinstance(address, int) else None
+        for word in list(self._words):
+            if allocation in {None, word // _SYMBOL_SPACING}:
+                del self._words[word]
+
+
+class Emitter:
+    """Turns instructions into code that runs in `scope()`; time is the variable t, in cycles."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._name = schedule.name
+        self._places: dict[str, int] = {}
+        self._symbols: dict[str, int] = {}
+        self._unknowns: list[Unknown] = []
+        self._space = {
+            instruction.result: match[1]
+            for bundle in schedule.bundles
+            for instruction in bundle.instructions
+            if (match := _SPACE.fullmatch(instruction.opcode))
+        }
+
+    def scope(self, timeline: Timeline) -> dict[str, object]:
+        """The names that the emitted code uses, all values not yet set."""
+        memory = Memory()
+        return {
+            "r": [Unknown("a value used before it is set")] * len(self._places),
+            "u": self._unknowns,
+            "select": select,
+            "load": memory.load,
+            "store": memory.store,
+            "overwrite": memory.overwrite,
+            "copy": timeline.copy,
+            "wait": timeline.wait,
+            "add": timeline.add,
+            "reset": timeline.reset,
+            "stop": _stop,
+        }
+
+    def lines(self, instruction: Instruction, address: int, offset: int) -> list[str]:
+        """Code for one instruction, `offset` cycles after its block's start; mostly none."""
+        opcode = instruction.opcode
+        if instruction.result[:2] in {"%s", "%p"}:
+            if opcode == "sphi":
+                return []
+            return [f"{self.place(instruction.result)} = {self._value(instruction, address)}"]
+        if opcode == "sst":
+            return [self._store(instruction, address)]
+        if opcode in _EFFECTS:
+            operands = map(self.operand, instruction.operands)
+            code = _EFFECTS[opcode].format(*operands, offset=offset, address=address)
+        elif _COPY.fullmatch(opcode):
+            code = self._copy(instruction, address, offset)
+        elif opcode.startswith(_NOT_MODELLED):
+            code = f"stop({f'{opcode} at bundle {address:#x} is not modelled'!r})"
+        else:
+            return []
+        return [f"if {self.guard(instruction.guard)}: {code}" if instruction.guard else code]
+
+    def guard(self, guard: str) -> str:
+        """The condition under which a guarded instruction takes effect."""
+        value = self.operand(guard.lstrip("!"))
+        return f"not {value}" if guard.startswith("!") else value
+
+    def operand(self, text: str) -> str:
+        """`%name`, an integer, or a bracketed sum of allocations, names and integers."""
+        terms = [self._term(*term) for term in _TERM.findall(text)]
+        if not terms:
+            raise UnrecognisedDump(f"{self._name}: expected an operand, found {text!r}")
+        return f"({' + '.join(terms)})" if text.startswith("[") and len(terms) > 1 else terms[0]
+
+    def place(self, name: str) -> str:
+        """Where the value of a name is kept."""
+        return f"r[{self._places.setdefault(name, len(self._places))}]"
+
+    def unknown(self, origin: str) -> str:
+        """A value that the dump does not tell."""
+        self._unknowns.append(Unknown(origin))
+        return f"u[{len(self._unknowns) - 1}]"
+
+    def _value(self, instruction: Instruction, address: int) -> str:
+        """The expression of an instruction that defines a scalar or a predicate."""
+        opcode, operands = instruction.opcode, instruction.operands
+        if operands and operands[0].startswith("("):  # `op (%p, %old), new`: new where p is true
+            new = Instruction(instruction.result, opcode, None, operands[2:])
+            return self._select(
+                operands[0][1:], self._value(new, address), self.operand(operands[1])
+            )
+        if opcode == "sld":
+            unknown = self.unknown(f"a value loaded from memory at bundle {address:#x}")
+            return f"load({self._address(operands[0])}, {unknown})"
+        template = EXPRESSIONS.get(opcode)
+        if template is None:
+            return self.unknown(f"the result of {opcode} at bundle {address:#x}")
+        return template.format(*map(self.operand, operands))
+
+    def _store(self, instruction: Instruction, address: int) -> str:
+        where, value = self._address(instruction.operands[0]), self.operand(instruction.operands[1])
+        if instruction.guard:
+            old = f"load({where}, {self.unknown(f'memory before bundle {address:#x}')})"
+            value = self._select(instruction.guard, value, old)
+        return f"store({where}, {value})"
+
+    def _copy(self, instruction: Instruction, address: int, offset: int) -> str:
+        _, size, target, flag = map(self.operand, instruction.operands[:4])
+        if instruction.opcode == "dma.general":  # which does not say between which memories
+            ends = [self._space.get(o, "hbm") for o in instruction.operands[0:3:2]].count("hbm")
+        else:
+            ends = instruction.opcode.count("hbm")
+        code = f"copy(t + {offset}, {size}, {flag}, {ends}, {address})"
+        return code + (f"; overwrite({target})" if instruction.opcode.endswith("_to_smem") else "")
+
+    def _select(self, guard: str, on_true: str, on_false: str) -> str:
+        if guard.startswith("!"):
+            on_true, on_false = on_false, on_true
+        return f"select({self.operand(guard.lstrip('!'))}, {on_true}, {on_false})"
+
+    def _address(self, operand: str) -> str:
+        return self.operand(operand.removeprefix("[smem:"))
+
+    def _term(self, name: str, symbol: str, number: str) -> str:
+        if name:
+            return self.place(name)
+        if symbol:
+            return str(self._symbols.setdefault(symbol, len(self._symbols) + 1) * _SYMBOL_SPACING)
+        value = int(number, 0)
+        return str(value - (1 << 32) if value >= 1 << 31 else value)
+
+
+def _stop(reason: str) -> None:
+    raise CannotFollowError(reason)
