@@ -5,9 +5,8 @@ The values do not depend on `causal`, on `padding` or, but for rounding, on the 
 cases which differ in those alone can be compared.
 """
 
-import hashlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields, replace
 from typing import Any
 
@@ -16,10 +15,24 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from lab.errors import UserError
+from lab.regimes import REGIMES, Recipe, Streams
 
 Array = NDArray[Any]
 BoolArray = NDArray[np.bool_]
-Generator = np.random.Generator
+
+__all__ = [
+    "PADDINGS",
+    "POLICIES",
+    "REGIMES",
+    "AttentionProblem",
+    "DtypePolicy",
+    "Shape",
+    "SoftmaxProblem",
+    "attention_problem",
+    "poison",
+    "softmax_problem",
+    "visible",
+]
 
 PADDINGS = ("none", "tail", "random", "empty")
 MAX_LENGTH = 1 << 20
@@ -136,60 +149,6 @@ class SoftmaxProblem:
     seed: int
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """What an input regime does to independent N(0, 1) values; logits are meant after the scale.
-
-    The first one or two columns of q and k carry `level` and `ramp`, the others the noise.
-    """
-
-    query_gain: float = 1.0  # multiplies q, and so the spread of a row's logits
-    level: float = 0.0  # added to every logit ...
-    flip: float = 0.0  # ... with the sign reversed for this fraction of the keys
-    ramp: float = 0.0  # rise of the logits from the first key to the last
-    key_spread: float = 1.0  # 0: all keys of a head are equal, so every logit of a row is
-    v_positive: float = 0.0  # blend of V towards |V|
-    v_one_hot: float = 0.0  # blend of V towards unit vectors, which read the weights out
-    poison: bool = False  # NaN, Inf and huge values in the keys that the key mask hides
-
-
-def _mixture(rng: Generator) -> Recipe:
-    """A random point between the other regimes, so that none can be recognised."""
-    return Recipe(
-        query_gain=6.0 ** rng.uniform(),
-        level=float(rng.choice([-1.0, 1.0])) * 10.0 ** rng.uniform(-1.0, math.log10(6.5e4)),
-        flip=rng.uniform(0.0, 0.5),
-        ramp=rng.uniform(0.0, 12.0),
-        key_spread=rng.uniform(0.2, 1.0),
-        v_positive=rng.uniform(),
-        v_one_hot=rng.uniform(0.0, 0.5),
-    )
-
-
-def _fixed(recipe: Recipe) -> Callable[[Generator], Recipe]:
-    return lambda _: recipe
-
-
-REGIMES: dict[str, Callable[[Generator], Recipe]] = {
-    "normal": _fixed(Recipe()),
-    "peaky": _fixed(Recipe(query_gain=6.0)),
-    "positive_v": _fixed(Recipe(v_positive=1.0)),
-    # Overflows without a max subtraction; both signs, so that the max matters.
-    "large_logits": _fixed(Recipe(level=1e4, flip=0.5)),
-    # A key beyond the end that is read as zero scores 0 and would outweigh these.
-    "negative_logits": _fixed(Recipe(level=-16.0)),
-    # Below the finite stand-ins for -inf that kernels have used (-1e4, -5e4).
-    "below_sentinel": _fixed(Recipe(level=-6.5e4)),
-    # Each block of an online softmax meets a new maximum and must rescale what it has.
-    "moving_max": _fixed(Recipe(ramp=12.0)),
-    "one_hot_v": _fixed(Recipe(v_one_hot=1.0)),
-    # A sum of equal weights saturates at 256 terms if it is kept in bfloat16.
-    "equal_logits": _fixed(Recipe(key_spread=0.0)),
-    "poisoned": _fixed(Recipe(poison=True)),
-    "mixture": _mixture,
-}
-
-
 def attention_problem(
     shape: Shape,
     policy: DtypePolicy,
@@ -215,38 +174,17 @@ def attention_problem(
         raise UserError(f"scale={scale} is not allowed: give a finite number above 0, or null")
     B, Hq, Hkv, T, S, D = astuple(shape)[:6]
     _check_bytes(shape, 2 * B * D * (Hq * T + Hkv * S) * 4)
-    draw = _Draw(shape, regime, seed)
-    recipe = draw.recipe
+    streams, recipe = _start(shape, regime, seed)
     factor = scale if scale is not None else 1 / math.sqrt(D)
-
-    q = recipe.query_gain * draw.normal("q", (B, Hq, T, D))
-    k = recipe.key_spread * draw.normal("k", (B, Hkv, S, D))
-    k += (1 - recipe.key_spread) * draw.normal("common key", (B, Hkv, 1, D))
-    level, ramp = draw.level((B, Hkv, S)), np.broadcast_to(draw.ramp(S), (B, Hkv, S))
-    for column, lift in enumerate([level, ramp] if D > 1 else [level + ramp]):
-        if peak := float(np.abs(lift).max()):
-            q[..., column] = math.sqrt(peak / factor)
-            k[..., column] = lift / math.sqrt(peak * factor)
-    if abs(recipe.level) >= 1e3:
-        # Quarters make float32 dot products beside a large level exact in any order of summation:
-        # otherwise correct kernels would differ by the rounding of the level alone.
-        q, k = np.round(4 * q) / 4, np.round(4 * k) / 4
-
-    v = draw.normal("v", (B, Hkv, S, D))
-    v = (1 - recipe.v_positive) * v + recipe.v_positive * np.abs(v)
-    if recipe.v_one_hot:
-        first = draw.rng("one hot").integers(D, size=(B, Hkv, 1, 1))
-        hot = np.arange(D) == (first + np.arange(S)[:, None]) % D
-        v = (1 - recipe.v_one_hot) * v + recipe.v_one_hot * hot
-
+    q, k = recipe.q_and_k(streams, (B, Hq, T, D), (B, Hkv, S, D), factor)
     problem = AttentionProblem(
         q=_cast(q, policy.input),
         k=_cast(k, policy.input),
-        v=_cast(v, policy.input),
-        key_mask=draw.key_mask(),
+        v=_cast(recipe.values(streams, k.shape), policy.input),
+        key_mask=_key_mask(shape, streams),
         causal=shape.causal,
         scale=scale,
-        cotangent=_cast(draw.normal("cotangent", (B, Hq, T, D)), policy.output),
+        cotangent=_cast(streams.normal("cotangent", q.shape), policy.output),
         policy=policy,
         regime=regime,
         seed=seed,
@@ -266,30 +204,20 @@ def softmax_problem(
     B, H, T, S = shape.batch, shape.q_heads, shape.q_len, shape.kv_len
     input_bytes = np.dtype(policy.input).itemsize
     _check_bytes(shape, B * H * T * S * (input_bytes + 4))
-    draw = _Draw(shape, regime, seed)
-    recipe = draw.recipe
-    key_mask = draw.key_mask()
-    hidden = None if key_mask is None else ~key_mask
-    if recipe.poison:
-        _require_hidden(hidden)
-    level, ramp = draw.level((B, H, S)), draw.ramp(S)
-    noise, dresult = draw.rng("logits"), draw.rng("cotangent")
+    streams, recipe = _start(shape, regime, seed)
+    key_mask = _key_mask(shape, streams)
+    hidden = _require_hidden(key_mask) if recipe.poison else None
     logits = np.empty((B, H, T, S), policy.input)
     cotangent = np.empty((B, H, T, S), np.float32)
+    cotangent_rng = streams.rng("cotangent")
     # A plane at a time: float64 values of the whole would be the largest arrays of all.
-    for b, h in np.ndindex(B, H):
-        plane = noise.standard_normal((T, S))
-        plane *= recipe.query_gain * recipe.key_spread
-        plane += recipe.query_gain * (1 - recipe.key_spread) * noise.standard_normal((T, 1))
-        plane += level[b, h] + ramp
-        if recipe.poison and hidden is not None:
+    for (b, h), plane in recipe.logit_planes(streams, logits.shape):
+        if hidden is not None:
             plane[:, hidden[b]] = _poison_values(T, int(hidden[b].sum()))
         logits[b, h] = _cast(plane, policy.input)
-        cotangent[b, h] = dresult.standard_normal((T, S))
-    mask = visible(T, S, causal=shape.causal, key_mask=key_mask)
-    for array in (logits, cotangent):
-        array.setflags(write=False)
-    return SoftmaxProblem(logits, mask, cotangent, policy, regime, seed)
+        cotangent[b, h] = cotangent_rng.standard_normal((T, S))
+    mask = _frozen(visible(T, S, causal=shape.causal, key_mask=key_mask))
+    return SoftmaxProblem(_frozen(logits), mask, _frozen(cotangent), policy, regime, seed)
 
 
 def visible(
@@ -312,63 +240,43 @@ def poison(problem: AttentionProblem) -> AttentionProblem:
     Raises:
         UserError: the problem hides no key.
     """
-    hidden = None if problem.key_mask is None else ~problem.key_mask
-    where = _require_hidden(hidden)
+    hidden = _require_hidden(problem.key_mask)
     k, v = np.array(problem.k), np.array(problem.v)
-    D = k.shape[-1]
-    for b in range(len(where)):
-        values = _poison_values(D, int(where[b].sum())).T
-        k[b][:, where[b]] = _cast(values, k.dtype)
-        v[b][:, where[b]] = _cast(values[::-1], v.dtype)
-    for array in (k, v):
-        array.setflags(write=False)
-    return replace(problem, k=k, v=v)
+    for b in range(len(hidden)):
+        values = _poison_values(k.shape[-1], int(hidden[b].sum())).T
+        k[b][:, hidden[b]] = _cast(values, k.dtype)
+        v[b][:, hidden[b]] = _cast(values[::-1], v.dtype)
+    return replace(problem, k=_frozen(k), v=_frozen(v))
 
 
-class _Draw:
-    """Independent random streams, one a name, that follow from sizes, regime and seed."""
+def _start(shape: Shape, regime: str, seed: int) -> tuple[Streams, Recipe]:
+    """The streams that follow from sizes, regime and seed, and the regime's recipe."""
+    if regime not in REGIMES:
+        raise UserError(f"regime={regime!r} is unknown: choose {_names(REGIMES)}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise UserError(f"seed={seed!r} is not a seed: give an integer of at least 0")
+    streams = Streams(f"{regime} {seed} {astuple(shape)[:6]}")
+    return streams, REGIMES[regime](streams.rng("recipe"))
 
-    def __init__(self, shape: Shape, regime: str, seed: int) -> None:
-        if regime not in REGIMES:
-            raise UserError(f"regime={regime!r} is unknown: choose {_names(REGIMES)}")
-        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-            raise UserError(f"seed={seed!r} is not a seed: give an integer of at least 0")
-        self.shape = shape
-        self.key = f"{regime} {seed} {astuple(shape)[:6]}"
-        self.recipe = REGIMES[regime](self.rng("recipe"))
 
-    def rng(self, name: str) -> Generator:
-        entropy = hashlib.sha256(f"{self.key} {name}".encode()).digest()
-        return np.random.Generator(np.random.PCG64(np.random.SeedSequence(int.from_bytes(entropy))))
-
-    def normal(self, name: str, size: tuple[int, ...]) -> NDArray[np.float64]:
-        return self.rng(name).standard_normal(size)
-
-    def level(self, size: tuple[int, ...]) -> NDArray[np.float64]:
-        """The level of each key's logit, its sign reversed for a fraction of the keys."""
-        flipped = self.rng("flip").uniform(size=size) < self.recipe.flip
-        return np.where(flipped, -self.recipe.level, self.recipe.level)
-
-    def ramp(self, kv_len: int) -> NDArray[np.float64]:
-        return self.recipe.ramp * np.linspace(-0.5, 0.5, kv_len)
-
-    def key_mask(self) -> BoolArray | None:
-        B, S, padding = self.shape.batch, self.shape.kv_len, self.shape.padding
-        if padding == "none":
-            return None
-        rng = self.rng(padding)
-        if padding == "random":
-            mask = rng.uniform(size=(B, S)) < 0.7
-            for row in mask if S > 1 else ():
-                # At least one key of each kind, or the case shows nothing.
-                row[rng.permutation(S)[:2]] = True, False
-            return mask if S > 1 else np.ones((B, S), bool)
-        shortest = max(1, S // 4)
-        choices = rng.permutation(np.arange(shortest, S)) if S > 1 else np.array([1])
-        mask = np.arange(S) < np.resize(choices, B)[:, None]
-        if padding == "empty":
-            mask[rng.integers(B)] = False
-        return mask
+def _key_mask(shape: Shape, streams: Streams) -> BoolArray | None:
+    B, S, padding = shape.batch, shape.kv_len, shape.padding
+    if padding == "none":
+        return None
+    rng = streams.rng(padding)
+    if S == 1:
+        mask = np.ones((B, S), bool)
+    elif padding == "random":
+        mask = rng.uniform(size=(B, S)) < 0.7
+        for row in mask:
+            # At least one key of each kind, or the case shows nothing.
+            row[rng.permutation(S)[:2]] = True, False
+    else:
+        lengths = rng.permutation(np.arange(max(1, S // 4), S))
+        mask = np.arange(S) < np.resize(lengths, B)[:, None]
+    if padding == "empty":
+        mask[rng.integers(B)] = False
+    return _frozen(mask)
 
 
 def _poison_values(rows: int, columns: int) -> NDArray[np.float64]:
@@ -378,13 +286,14 @@ def _poison_values(rows: int, columns: int) -> NDArray[np.float64]:
     return chosen
 
 
-def _require_hidden(hidden: BoolArray | None) -> BoolArray:
-    if hidden is None or not hidden.any():
+def _require_hidden(key_mask: BoolArray | None) -> BoolArray:
+    """The hidden keys [B, S], of which there must be one."""
+    if key_mask is None or key_mask.all():
         raise UserError(
             "regime='poisoned' has no hidden key to poison: "
             "choose padding tail, random or empty, and more than one key"
         )
-    return hidden
+    return ~key_mask
 
 
 def _check_bytes(shape: Shape, count: int) -> None:
@@ -399,7 +308,10 @@ def _check_bytes(shape: Shape, count: int) -> None:
 
 def _cast(values: Array, dtype: DTypeLike) -> Array:
     # By way of float32 under each policy, so that bf16 inputs are the rounded f32 inputs.
-    array = values.astype(np.float32).astype(dtype)
+    return _frozen(values.astype(np.float32).astype(dtype))
+
+
+def _frozen(array: Array) -> Array:
     array.setflags(write=False)
     return array
 
