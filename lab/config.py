@@ -19,9 +19,6 @@ from lab import kernels
 from lab.errors import UserError
 from lab.problems import POLICIES, REGIMES, Shape
 
-RESERVED_KERNELS = ("flash",)
-RESERVED_TASKS = ("compare",)
-
 
 class Direction(StrEnum):
     """What is timed or compiled: the output alone, or the output and the gradients."""
@@ -251,15 +248,12 @@ def check(config: LabConfig) -> None:
     Raises:
         UserError: names the key, what was given and what is allowed.
     """
-    if config.task.name in RESERVED_TASKS:
-        raise UserError(f"task={config.task.name} is reserved for later and not built yet")
-    if config.kernel["name"] in RESERVED_KERNELS:
-        raise UserError(f"kernel={config.kernel['name']} is reserved for later and not built yet")
     kernels.check_options(config.kernel)
     if config.regime not in REGIMES:
         raise UserError(f"regime={config.regime}: allowed are {', '.join(REGIMES)}")
     if config.dtype.name not in POLICIES:
         raise UserError(f"dtype.name={config.dtype.name}: allowed are {', '.join(POLICIES)}")
+    _require(config.seq >= 1, "seq", config.seq, "a whole number of at least 1")
     _require(config.seed >= 0, "seed", config.seed, "a whole number of at least 0")
     _require(config.deadline_s > 0, "deadline_s", config.deadline_s, "seconds above 0")
     _require(

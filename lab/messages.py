@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import sys
+from collections.abc import Iterable
 
 from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+
+from lab.config import LabConfig
+
+MANY = 20
+RESERVED_OPTIONS = {"kernel": ("flash",), "task": ("compare",)}
+RESERVED_KEYS = ("benchmark.baseline", "benchmark.control")
 
 
 def print_error(text: str) -> None:
@@ -15,34 +24,66 @@ def print_error(text: str) -> None:
 
 
 def describe(error: BaseException) -> str:
-    """The message of an error that a user can act on, without Hydra's inner paths."""
+    """The message of an error that a user can act on, in one line, without inner paths."""
     cause = error.__cause__
-    if isinstance(error, HydraException) and isinstance(cause, OmegaConfBaseException):
+    while isinstance(cause, HydraException):
+        error, cause = cause, cause.__cause__
+    if isinstance(cause, OmegaConfBaseException):
         return _omegaconf(cause, str(error))
     if isinstance(error, OmegaConfBaseException):
         return _omegaconf(error, "")
     return _hydra(str(error))
 
 
+def suggest(given: str, allowed: Iterable[str]) -> str:
+    """A hint at the nearest allowed name, or nothing."""
+    near = difflib.get_close_matches(given, list(allowed), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
 def _omegaconf(error: OmegaConfBaseException, context: str) -> str:
-    first = str(error.msg or error).splitlines()[0]
-    key = error.full_key or ""
-    override = re.search(r"override '?([^\s']+)", context)
-    given = f" (given: {override.group(1)})" if override else ""
-    return f"{key}: {first}{given}" if key and key not in first else f"{first}{given}"
+    override = re.search(r"override '?([^\s'=]+)(=[^\s']*)?", context)
+    key = override.group(1) if override else str(error.full_key or "")
+    if isinstance(error, ConfigAttributeError | ConfigKeyError):
+        return _unknown_key(key)
+    reason = str(error.msg or error).splitlines()[0]
+    # OmegaConf names the type but not the key, or the key but not what was given.
+    return reason if key in reason else f"{key}: {reason}"
+
+
+def _unknown_key(key: str) -> str:
+    if key in RESERVED_KEYS:
+        return f"{key} is reserved for later and not built yet"
+    *parents, last = key.split(".")
+    level: object = OmegaConf.structured(LabConfig)
+    for parent in parents:
+        level = level.get(parent) if isinstance(level, DictConfig) and parent in level else None
+    siblings = [str(name) for name in level] if isinstance(level, DictConfig) else []
+    hint = suggest(last, siblings) or "; `--cfg job` prints those there are"
+    return f"{key}: there is no such key{hint}"
+
+
+def _unknown_option(group: str, given: str, options: list[str]) -> str:
+    if given in RESERVED_OPTIONS.get(group, ()):
+        return f"{group}={given} is reserved for later and not built yet"
+    if len(options) > MANY:
+        allowed = f"; `--help` lists the {len(options)} there are"
+    else:
+        allowed = f"; allowed are {', '.join(options)}"
+    return f"{group}={given}: there is no such {group}{suggest(given, options)}{allowed}"
 
 
 def _hydra(text: str) -> str:
-    """Keep what was wrong and what is available; drop search paths and the hint about `+`."""
-    text = text.partition("\nConfig search path")[0]
+    """Keep what was wrong and what is available; drop search paths and documentation links."""
+    text = text.partition("\nConfig search path")[0].partition("\nSee https://")[0]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    missing = re.match(r"In '.*': Could not find '([^/]+)/(.+)'", lines[0]) if lines else None
+    first = lines[0] if lines else "the command line is not understood"
+    missing = re.match(r"In '.*': Could not find '([^/]+)/(.+)'", first)
     if missing and "Available options" in text:
         start = next(i for i, line in enumerate(lines) if line.startswith("Available options"))
-        group, given = missing.groups()
-        allowed = ", ".join(lines[start + 1 :])
-        return f"{group}={given}: there is no such {group}; allowed are {allowed}"
-    unknown = re.match(r"Could not override '(.+)'\.", lines[0]) if lines else None
-    if unknown:
-        return f"{unknown.group(1)}: there is no such key; `--cfg job` prints the keys there are"
+        return _unknown_option(*missing.groups(), lines[start + 1 :])
+    if unknown := re.match(r"Could not override '(.+)'\.", first):
+        return _unknown_key(unknown.group(1))
+    if several := re.match(r"Ambiguous value for argument '(.+)'", first):
+        return f"{several.group(1)}: several values make a sweep: add -m (or give one value)"
     return "; ".join(lines)

@@ -68,13 +68,16 @@ def load_candidate(cell: Cell, *, interpret: kernels.Interpret) -> Attention:
     """The attention function of the configured candidate, a stranger's file included."""
     candidate = cell.config.candidate
     if candidate.kind == "custom":
-        from lab.candidates.custom import load_file
+        from lab.candidates.custom import CandidateFileError, load_file
 
         if candidate.path is None or candidate.function is None:
             raise UserError(
                 "candidate=custom needs candidate.path=FILE and candidate.function=NAME"
             )
-        return cast("Attention", load_file(candidate.path, candidate.function))
+        try:
+            return cast("Attention", load_file(candidate.path, candidate.function))
+        except CandidateFileError as error:
+            raise UserError(f"candidate.path={candidate.path}: {error}") from None
     loaded = candidates.load(asdict(candidate), policy=cell.policy(), interpret=bool(interpret))
     return cast("Attention", loaded)
 

@@ -1,0 +1,41 @@
+# Every target makes the virtual environment it needs. `make sweep` and `make test` are the two to know.
+PYTHON ?= python3.11
+VENV ?= .venv
+BIN := $(VENV)/bin
+comma := ,
+# libtpu exists for Linux alone; elsewhere the compile task says so.
+EXTRAS := dev,release$(if $(filter Linux,$(shell uname -s)),$(comma)tpu)
+LENGTHS := 128,256,512,1024,2048
+
+.PHONY: help sweep test test-all lint format audit mutants release verify device-check compile-newest clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | column -t -s "$$(printf '\t')"
+
+$(VENV)/.ready: pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "no $(PYTHON) here: give one from 3.11 to 3.13, as in  make $(MAKECMDGOALS) PYTHON=python3.12"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
+	@touch $@
+
+sweep: $(VENV)/.ready ## the main job: the slowdown curve of the Pallas softmax against XLA
+	$(BIN)/python lab/run.py -m kernel=pallas,xla seq=$(LENGTHS)
+
+test: $(VENV)/.ready ## the fast test suite
+	$(BIN)/python -m pytest -n auto
+
+test-all: $(VENV)/.ready ## the slow tests too
+	$(BIN)/python -m pytest -n auto -m 'slow or not slow'
+
+lint: $(VENV)/.ready ## ruff (rules, format) and strict types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.ready ## let ruff format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean: ## remove the environment and caches, not the runs
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

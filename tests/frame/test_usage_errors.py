@@ -1,0 +1,56 @@
+"""A user's mistake is one short readable error and exit code 2, never a traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command import Lab
+
+MISTAKES = [
+    (["kernel=palas"], ["kernel=palas", "pallas, pallas-8row, xla"]),
+    (["seq=abc"], ["seq", "'abc'", "Integer"]),
+    (["seq=0"], ["seq=0", "at least 1"]),
+    (["seq=-5"], ["seq=-5", "at least 1"]),
+    (["seq=[1,2]"], ["seq", "[1, 2]", "Integer"]),
+    (["seq="], ["seq", "''", "Integer"]),
+    (["seq=1e9"], ["seq", "1000000000.0", "Integer"]),
+    (["seq=1000000000"], ["1000000000", "at most"]),
+    (["dtype=fp8"], ["dtype=fp8", "bf16, f32"]),
+    (["shape.q_heads=6", "shape.kv_heads=4"], ["q_heads=6", "kv_heads=4", "multiple"]),
+    (["shape.head_dim=0"], ["head_dim=0", "at least 1"]),
+    (["shape.batch=-1"], ["batch=-1", "at least 1"]),
+    (["candidate=wrong_gqa"], ["candidate=wrong_gqa", "did you mean wrong-gqa?"]),
+    (["no.such=1"], ["no.such", "no such key"]),
+    (["benchmark.sample=3"], ["benchmark.sample", "did you mean samples?"]),
+    (["kernel=xla", "kernel.block_rows=8"], ["kernel.block_rows", "no such key"]),
+    (["kernel=pallas", "kernel.block_rows=12"], ["block_rows", "12", "multiple of 8"]),
+    (["kernel=flash"], ["flash", "reserved"]),
+    (["task=compare"], ["compare", "reserved"]),
+    (["direction=sideways"], ["direction", "sideways", "forward, backward"]),
+    (["regime=odd"], ["regime=odd", "normal"]),
+    (["seq=128,128"], ["seq=128,128", "add -m"]),
+    (["-m", "seq=128,128"], ["more than once", "-s128-"]),
+    (["-m", "seq=128,abc"], ["seq", "'abc'", "Integer"]),
+    (["-m", "seq=128,0"], ["seq=0", "at least 1"]),
+    (["task=report"], ["report.runs"]),
+    (["task=report", "report.runs=[missing]"], ["missing", "no directory"]),
+    (["task=report", "report.runs=[.]"], ["no runs there"]),
+    (["candidate=custom", "task=benchmark", "candidate.path=none.py"], ["none.py"]),
+    (["kernel"], ["kernel", "EQUAL"]),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), MISTAKES, ids=" ".join)
+def test_one_readable_error_and_exit_code_2(
+    lab: Lab, tmp_path: Path, arguments: list[str], words: list[str]
+) -> None:
+    done = lab(*arguments)
+    said = done.stdout + done.stderr
+    assert done.returncode == 2, said
+    assert "Traceback" not in said
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr.splitlines()) == 1
+    for word in words:
+        assert word in done.stderr, done.stderr
+    assert not list(tmp_path.rglob("result.json"))
