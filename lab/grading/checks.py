@@ -22,7 +22,7 @@ class Check:
 _ALL = (
     Check("contract", 3, "right shape and dtype, finite, does not raise",
           "Return one array [B, Hq, T, D] in q's dtype, finite wherever the visible inputs are."),
-    Check("accuracy", 6, "plain values, no mask",
+    Check("accuracy", 5, "plain values, no mask",
           "Compare softmax(scale * q k^T) v with float64 on one small head first."),
     Check("scale", 4, "scale applied once, before the softmax; a given scale is used",
           "Multiply the logits by `scale` (default 1/sqrt(D)) once, before the maximum is taken."),
@@ -46,10 +46,12 @@ _ALL = (
           "Subtract the row maximum; mask structurally, never with a finite sentinel."),
     Check("moving_max", 5, "the row's maximum moves to a later block",
           "Rescale both the sum and the accumulator by exp(m_old - m_new) in each block."),
-    Check("long_row", 5, "many near-equal keys; positions beyond 32768",
+    Check("long_row", 4, "many near-equal keys; positions beyond 32768",
           "Accumulate sums in fp32 and keep positions in int32."),
     Check("tail_block", 4, "S not a multiple of any block",
           "Mask the tail block: padded keys must weigh 0, not exp(0)."),
+    Check("combined", 3, "many blocks, grouped, causal and padded at once",
+          "Run each feature alone first; then look at loop bounds and index maps."),
     Check("head_dim", 3, "head widths 64, 80, 96, 192, 256",
           "Pad the width inside the kernel, and take 1/sqrt(D) from the true D."),
     Check("weights", 4, "weights read out by V: they sum to 1, powers of two pass through",
@@ -62,7 +64,7 @@ _ALL = (
           "dV = P^T dO, summed over the query heads that share the value head."),
     Check("repeatable", 2, "the same call gives the same bits",
           "Initialise every output block and scratch buffer before it is read."),
-    Check("precision", 3, "the declared precision tier is reached",
+    Check("precision", 2, "the declared precision tier is reached",
           "Keep logits, sums and accumulators in fp32; round once, at the end."),
 )  # fmt: skip
 
