@@ -20,7 +20,7 @@ class Block:
     Attributes:
         start: address of its first bundle.
         end: address after its last bundle.
-        work: lines of code it executes at most.
+        work: about how many lines of Python it costs.
         step: cycle of its first bundle -> (address that follows, cycle there).
     """
 
@@ -45,7 +45,7 @@ def compile_blocks(schedule: Schedule, timeline: Timeline) -> dict[int, Block]:
         names = dict(scope)
         source = "\n    ".join(["def step(t, r=r):", *code])
         exec(source, names)  # noqa: S102 - made of place numbers, integers and our own words
-        blocks[start] = Block(start, end, len(code), names["step"])  # type: ignore[arg-type]
+        blocks[start] = Block(start, end, len(code) + 5, names["step"])  # type: ignore[arg-type]
     return blocks
 
 

@@ -6,7 +6,7 @@ waits can hang on becomes code; vector instructions become none.
 
 import re
 
-from lab.tpu.bundles import Instruction, Schedule, UnrecognisedDump
+from lab.tpu.bundles import CORE_ID, Instruction, Schedule, UnrecognisedDump
 from lab.tpu.scalar import EXPRESSIONS, CannotFollowError, Unknown, select
 from lab.tpu.timeline import Timeline
 
@@ -82,6 +82,14 @@ class Emitter:
 
     def lines(self, instruction: Instruction, address: int, offset: int) -> list[str]:
         """Code for one instruction, `offset` cycles after its block's start; mostly none."""
+        try:
+            return self._lines(instruction, address, offset)
+        except (IndexError, ValueError) as error:
+            raise UnrecognisedDump(
+                f"{self._name}: expected more operands of {instruction.opcode} at {address:#x}"
+            ) from error
+
+    def _lines(self, instruction: Instruction, address: int, offset: int) -> list[str]:
         opcode = instruction.opcode
         if instruction.result[:2] in {"%s", "%p"}:
             if opcode == "sphi":
@@ -129,6 +137,8 @@ class Emitter:
             return self._select(
                 operands[0][1:], self._value(new, address), self.operand(operands[1])
             )
+        if opcode == "sld" and CORE_ID in operands:
+            return "0"  # cores share the work evenly: core 0 stands for all
         if opcode == "sld":
             unknown = self.unknown(f"a value loaded from memory at bundle {address:#x}")
             return f"load({self._address(operands[0])}, {unknown})"

@@ -23,7 +23,7 @@ from lab.tpu.bundles import Schedule
 from lab.tpu.scalar import CannotFollowError
 from lab.tpu.timeline import Machine, Timeline
 
-_WORK_LIMIT = 60_000_000  # scalar instructions executed, about 10 s
+_WORK_LIMIT = 20_000_000  # scalar instructions executed, about 10 s
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class LoopUse:
-    """One loop without the loops inside it; or, with first == 0, what lies outside all loops.
+    """One loop without the loops inside it; with first == 0, what lies outside all loops.
 
     Attributes:
         first: address of its first bundle.
@@ -49,7 +49,7 @@ class LoopUse:
         share: of the op's cycles.
         stall_cycles: part of `cycles` spent waiting for copies.
         dma_bytes: moved to and from HBM by copies that it issued.
-        latency: share of `cycles` in which no unit had anything to do but wait for another's result.
+        latency: share of `cycles` with nothing to do but wait for a unit to finish.
         use: unit -> share of its slots busy over `cycles`; HBM -> share of its bandwidth.
     """
 
