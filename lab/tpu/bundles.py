@@ -26,8 +26,9 @@ DUMP_FLAGS = (
 """For LIBTPU_INIT_ARGS, which libtpu reads once a process: writes every file that is read here."""
 
 PROFILE_FLAG = "--xla_jf_dump_static_llo_profile_to={directory}"
-"""Writes libtpu's own estimates. It ends the process on v4 ("Dma latency model is currently only
-supported on VF/VL/GF/GL") and for some kernels on tpu7x, all of which compile without it."""
+"""Writes libtpu's own estimates, or ends the process with SIGABRT where its latency model lacks a
+case: on v4 and tpu7x, and on v5e for a kernel that copies HBM to scalar memory ("Unsupported DMA
+direction"). The same program compiles without the flag, so a compile that dies is to be retried."""
 
 DELAY_SLOTS = 4  # bundles after a branch that still execute before control moves
 CORE_ID = "core-id"  # operand of a load that asks on which core the program runs
