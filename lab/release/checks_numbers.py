@@ -6,6 +6,7 @@ both. Figures agree when they differ by no more than rounding (relative 1e-9).
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -89,10 +90,15 @@ def _outliers(taken: Floats, q1: float, q3: float) -> int:
 
 def _median_interval(values: Sequence[float], confidence: float) -> tuple[float, float] | None:
     """(lo, hi) of the median by the binomial distribution of SciPy; None for few samples."""
-    tail, n, ordered = (1 - confidence) / 2, len(values), np.sort(values)
-    # The largest k with P(X <= k - 1) <= tail, X ~ binomial(n, 1/2).
-    k = max((k for k in range(1, n + 1) if stats.binom.cdf(k - 1, n, 0.5) <= tail), default=0)
+    n, ordered = len(values), np.sort(values)
+    k = _rank(n, confidence)
     return (float(ordered[k - 1]), float(ordered[n - k])) if k else None
+
+
+@functools.cache
+def _rank(n: int, confidence: float) -> int:
+    """The largest k with P(X <= k - 1) <= (1 - confidence) / 2, X ~ binomial(n, 1/2)."""
+    return int(np.sum(stats.binom.cdf(np.arange(n), n, 0.5) <= (1 - confidence) / 2))
 
 
 def ratios(opened: Opened) -> Iterator[Problem]:

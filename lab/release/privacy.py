@@ -8,6 +8,7 @@ what is left.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -26,17 +27,20 @@ _HOME = re.compile(r"/(?:home|Users|root)/[\w./-]+")
 _PATHS = (_FILE_URL, _UNC, _WINDOWS, _TILDE, _POSIX, _HOME)
 _PATH_KIND = "absolute path"
 
+# Lengths are bounded (a label has at most 63 characters), so that no hostile text takes long.
 _NAMES = {
-    "user and host": re.compile(r"(?<![\w.+-])[\w.+-]+@[A-Za-z][\w-]*(?:\.[\w-]+)*"),
+    "user and host": re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[A-Za-z][\w-]{0,62}(?:\.[\w-]+)*"),
     "host name": re.compile(
-        r"(?i)\b(?:[\w-]+\.)+(?:local|localdomain|internal|lan|corp|intranet|home\.arpa)\b"
+        r"(?i)\b(?:[\w-]{1,63}\.){1,8}(?:local|localdomain|internal|lan|corp|intranet|home\.arpa)\b"
         r"|\bt1v-n-[0-9a-f]+-w-\d+|\bip-\d+-\d+-\d+-\d+|\b(?:desktop|laptop)-[A-Z0-9]{6,}\b"
-        r"|\b[\w-]+s-(?:macbook|imac|mac-mini)[\w-]*"
+        r"|\b[\w-]{1,62}s-(?:macbook|imac|mac-mini)[\w-]*"
     ),
     "private address": re.compile(
         r"\b(?:192\.168|172\.(?:1[6-9]|2\d|3[01])|10\.\d{1,3})(?:\.\d{1,3}){2}\b"
     ),
 }
+# Without one of these no pattern matches.
+_HINT = re.compile(r"[/\\~@.-]")
 _URL = re.compile(r"https?://[^\s\"'<>)]+")
 # Keys whose value names a person or a machine, whatever it looks like.
 _KEYS = re.compile(
@@ -44,16 +48,19 @@ _KEYS = re.compile(
 )
 
 
-def find(text: str) -> Iterator[str]:
+@functools.lru_cache(maxsize=2**16)  # records repeat their texts
+def find(text: str) -> tuple[str, ...]:
     """Each thing in the text that names a person, a machine or a place on it."""
+    if not _HINT.search(text):
+        return ()
+    found = []
     rest = _URL.sub(" ", text)
     for pattern in _PATHS:
-        for match in pattern.finditer(rest):
-            yield f"{_PATH_KIND} {match.group()!r}"
+        found += [f"{_PATH_KIND} {match.group()!r}" for match in pattern.finditer(rest)]
         rest = pattern.sub(" ", rest)
     for kind, pattern in _NAMES.items():
-        for match in pattern.finditer(rest):
-            yield f"{kind} {match.group()!r}"
+        found += [f"{kind} {match.group()!r}" for match in pattern.finditer(rest)]
+    return tuple(found)
 
 
 def find_in(value: object, where: str = "") -> Iterator[str]:

@@ -6,6 +6,7 @@ refuse and `task=verify` what to miss. `unmet` never stops at the first reason.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -61,6 +62,7 @@ class Profile(Model):
     limits: list[str]
 
 
+@functools.cache
 def load_all() -> dict[str, Profile]:
     """The profiles shipped with the lab, by name."""
     found = {}

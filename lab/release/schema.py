@@ -5,6 +5,7 @@ All three are derived from the row models in `rows`; nothing about a column is w
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,10 +39,11 @@ class Column:
     constraints: dict[str, Any]
 
 
-def columns(table: str) -> list[Column]:
+@functools.cache
+def columns(table: str) -> tuple[Column, ...]:
     """The columns of a table, in order."""
     properties: dict[str, Any] = rows.TABLES[table].model_json_schema()["properties"]
-    return [_column(name, spec) for name, spec in properties.items()]
+    return tuple(_column(name, spec) for name, spec in properties.items())
 
 
 def _column(name: str, spec: dict[str, Any]) -> Column:

@@ -66,8 +66,13 @@ def verify(path: Path) -> list[Checked]:
 
 def _run(name: str, check: Check, opened: Opened) -> Checked:
     purpose = (check.__doc__ or "").strip().splitlines()[0].rstrip(".")
+    problems: list[str] = []
+    count = 0
     try:
-        problems = [str(problem) for problem in check(opened)]
+        for count, problem in enumerate(check(opened), start=1):  # noqa: B007 - the last count
+            if len(problems) < MAX_PROBLEMS:
+                problems.append(str(problem))
     except Exception as error:  # noqa: BLE001 - a check that breaks has found something
-        problems = [f"the check broke on this release: {type(error).__name__}: {error}"]
-    return Checked(name, purpose, tuple(problems[:MAX_PROBLEMS]), len(problems))
+        count += 1
+        problems.insert(0, f"the check broke on this release: {type(error).__name__}: {error}")
+    return Checked(name, purpose, tuple(problems), count)
