@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 from jax import Array
 
 from lab.candidates.assembly import (
+    Attention,
     Build,
     Parts,
     assemble,
@@ -21,10 +23,14 @@ from lab.candidates.assembly import (
     factor,
     heads,
     logits,
+    output,
     softmax,
     visible,
     with_backward,
 )
+
+if TYPE_CHECKING:
+    from lab.problems import DtypePolicy
 
 
 def score_gradient(p: Array, dp: Array, _mask: Array) -> Array:
@@ -105,3 +111,35 @@ def wrong_in(terms: Terms) -> Build:
 
 
 explicit_backward = wrong_in(Terms())
+
+
+def flash_backward(policy: DtypePolicy, interpret: bool) -> Attention:
+    """As FlashAttention kernels do it: P and dS rounded for the products, dO.O as the row term.
+
+    O is the output that was returned, so the row term is rounded too.
+    """
+
+    def narrow(x: Array) -> Array:
+        return x.astype(policy.input).astype(x.dtype)
+
+    def rounded(weights: Array, v: Array) -> Array:
+        return output(narrow(weights), v)
+
+    def backward(
+        q: Array,
+        k: Array,
+        v: Array,
+        cotangent: Array,
+        causal: bool,
+        key_mask: Array | None,
+        scale: float | None,
+    ) -> tuple[Array, Array, Array]:
+        out = Parts(output=rounded)(q, k, v, causal, key_mask, scale).astype(policy.output)
+        delta = jnp.sum(cotangent * out.astype(q.dtype), axis=-1, keepdims=True)
+        terms = Terms(
+            scores=lambda p, dp, _: narrow(p * (dp - delta)),
+            dv=lambda p, do: value_gradient(narrow(p), do),
+        )
+        return terms(q, k, v, cotangent, causal, key_mask, scale)
+
+    return assemble(with_backward(Parts(output=rounded), backward))(policy, interpret)

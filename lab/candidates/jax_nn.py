@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from lab.candidates.assembly import Attention, clean, visible
+from lab.candidates.assembly import Attention, Parts, assemble, clean, repeat, visible
+from lab.candidates.softmaxes import mean_on_empty_row
 
 if TYPE_CHECKING:
     from lab.problems import DtypePolicy
@@ -43,11 +44,16 @@ def adapted(policy: DtypePolicy, interpret: bool) -> Attention:  # noqa: ARG001 
     return _library(policy, cleaned=True, empty_rows=True)
 
 
-def uncleaned(policy: DtypePolicy, interpret: bool) -> Attention:  # noqa: ARG001
+def uncleaned(policy: DtypePolicy, interpret: bool) -> Attention:
     """NaN in a hidden value spreads: 0 x NaN."""
+    if policy.accumulation == "float64":  # The library computes its softmax in float32.
+        raw = lambda x, _key_mask, q_heads: repeat(x, q_heads)  # noqa: E731
+        return assemble(Parts(keys=raw, values=raw))(policy, interpret)
     return _library(policy, cleaned=False, empty_rows=True)
 
 
-def mean_on_empty_rows(policy: DtypePolicy, interpret: bool) -> Attention:  # noqa: ARG001
+def mean_on_empty_rows(policy: DtypePolicy, interpret: bool) -> Attention:
     """A row without a visible key gets the mean of all values."""
+    if policy.accumulation == "float64":
+        return mean_on_empty_row(policy, interpret)
     return _library(policy, cleaned=True, empty_rows=False)

@@ -181,3 +181,54 @@ def sequence_major(policy: DtypePolicy, interpret: bool) -> Attention:  # noqa: 
         return jnp.swapaxes(out, 1, 2).astype(policy.output)
 
     return attention
+
+
+def eager(policy: DtypePolicy, interpret: bool) -> Attention:
+    """Every operation by itself: the functions of jax.numpy are not jitted either."""
+    inner = naive(policy, interpret)
+
+    def attention(
+        q: Array,
+        k: Array,
+        v: Array,
+        *,
+        causal: bool,
+        key_mask: Array | None = None,
+        scale: float | None = None,
+    ) -> Array:
+        with jax.disable_jit():
+            return inner(q, k, v, causal=causal, key_mask=key_mask, scale=scale)
+
+    return attention
+
+
+def plain_bf16(policy: DtypePolicy, interpret: bool) -> Attention:  # noqa: ARG001
+    """As most people write it: inputs never widened, products accumulate in fp32, JAX's gradient.
+
+    JAX rounds the gradient of each operand to the operand's dtype: dP, and dK and dV by head.
+    """
+
+    def product(subscripts: str, x: Array, y: Array) -> Array:
+        return jnp.einsum(
+            subscripts,
+            x,
+            y,
+            precision=lax.Precision.HIGHEST,
+            preferred_element_type=jnp.dtype(policy.accumulation),
+        )
+
+    def attention(
+        q: Array,
+        k: Array,
+        v: Array,
+        *,
+        causal: bool,
+        key_mask: Array | None = None,
+        scale: float | None = None,
+    ) -> Array:
+        k, v = heads(k, key_mask, q.shape[1]), heads(v, key_mask, q.shape[1])
+        scores = product("bhtd,bhsd->bhts", q, k) * factor(scale, q.shape[3])
+        weights = softmax(scores, Parts().mask(q.shape[2], k.shape[2], causal, key_mask))
+        return product("bhts,bhsd->bhtd", weights.astype(q.dtype), v).astype(policy.output)
+
+    return attention
