@@ -7,6 +7,7 @@ raw records of the others, and replaces the folder as a whole.
 from __future__ import annotations
 
 import getpass
+import re
 import shutil
 import socket
 from collections import defaultdict
@@ -168,8 +169,12 @@ def _names_left(taken: Sequence[tuple[str, Any]], scrubbed: Sequence[tuple[str, 
     problems = []
     for origin, plain in scrubbed:
         problems += [f"{origin}: {problem}; take it out" for problem in privacy.find_in(plain)]
-        words = set(canonical.line(plain).replace("/", " ").replace('"', " ").split())
-        problems += [f"{origin}: names {name!r}; take it out" for name in sorted(names & words)]
+        text = canonical.line(plain)
+        problems += [
+            f"{origin}: names {name!r}; take it out"
+            for name in sorted(names)
+            if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)
+        ]
     return problems
 
 
