@@ -157,6 +157,143 @@ class AuditSection(Model):
     files: list[str]
 
 
+class CompileFiles(Model):
+    """Texts beside the record, named from the run directory; .gz where they are large."""
+
+    stablehlo: str
+    hlo: str
+
+
+class PallasCall(Model):
+    """A Pallas kernel of the program, and what it does itself; a loop's body counts once."""
+
+    name: str
+    grid: list[int]
+    dots: int = Field(ge=0)
+    reductions: int = Field(ge=0)
+
+
+class XlaOwned(Model):
+    """What the program leaves to XLA."""
+
+    dots: int = Field(ge=0)
+    reductions: int = Field(ge=0)
+
+
+class CompileBoundary(Model):
+    """Which products and reductions are inside Pallas calls, and which are XLA's."""
+
+    pallas_calls: list[PallasCall]
+    xla: XlaOwned
+
+
+class CompileMemory(Model):
+    """HBM of the compiled program, as the compiler states it."""
+
+    argument_bytes: int = Field(ge=0)
+    output_bytes: int = Field(ge=0)
+    temporary_bytes: int = Field(ge=0)
+    code_bytes: int = Field(ge=0)
+    hbm_limit_bytes: int = Field(gt=0)
+
+
+class CompileVmem(Model):
+    """The op that takes most scoped VMEM; `limit_bytes` is its own limit, not the chip's."""
+
+    op: str | None
+    used_bytes: int = Field(ge=0)
+    limit_bytes: int = Field(gt=0)
+    capacity_bytes: int = Field(gt=0)
+
+
+class CompileWork(Model):
+    """The least the cell must do, counted analytically, and the time a chip needs for that."""
+
+    flops: int = Field(ge=0)
+    hbm_bytes: int = Field(gt=0)
+    intensity_flops_per_byte: float = Field(ge=0)
+    peak_tflops: float = Field(gt=0)
+    peak_hbm_gb_s: float = Field(gt=0)
+    peak_source: str
+
+
+class CompileOp(Model):
+    """One timed op: cycles of one execution by each source, and the source that counts."""
+
+    name: str
+    kind: Literal["xla", "pallas"]
+    count: int = Field(ge=1)
+    contains: list[str]
+    estimated_cycles: int | None
+    source: Literal["cost_model", "static_profile", "schedule"] | None
+    cost_model_cycles: int | None
+    static_profile_cycles: int | None
+    schedule_cycles: int | None
+    schedule_problem: str | None
+    scoped_vmem_bytes: int = Field(ge=0)
+
+
+class CompileLoop(Model):
+    """A loop of an op's final schedule; `use` is the share of busy slots by unit, 0 to 1."""
+
+    op: str
+    loop: str
+    trips: int = Field(ge=0)
+    cycles: int = Field(ge=0)
+    share: float
+    bound_by: str
+    dma_bytes: int = Field(ge=0)
+    copy_waits: float
+    latency: float
+    use: dict[str, float]
+
+
+class CompileSection(Model):
+    """`compile` of a result: what the TPU compiler made of a cell, and the device time it expects.
+
+    A `*_ms` of a source is null unless the source has a figure for every op. `estimated_ms` follows
+    `rule`; where it is null, `no_estimate` says why. `label` must stand beside every time.
+    """
+
+    target: str
+    device_kind: str
+    attached: bool
+    validated: bool
+    label: str | None
+    jax: str
+    jaxlib: str
+    libtpu: str
+    seconds: dict[str, float]
+    files: CompileFiles
+    boundary: CompileBoundary
+    memory: CompileMemory
+    vmem: CompileVmem
+    work: CompileWork
+    floor_ms: float = Field(gt=0)
+    floor_bound_by: Literal["compute", "memory"]
+    rule: str
+    cost_model_ms: float | None
+    static_profile_ms: float | None
+    schedule_ms: float | None
+    estimated_ms: float | None
+    no_estimate: str | None
+    floor_share: float | None
+    achieved_tflops: float | None
+    ops: list[CompileOp]
+    loops: list[CompileLoop]
+    warnings: list[str]
+
+    @model_validator(mode="after")
+    def _one_answer(self) -> CompileSection:
+        if (self.estimated_ms is None) == (self.no_estimate is None):
+            raise ValueError("exactly one of estimated_ms and no_estimate is null")
+        if self.estimated_ms is not None and self.estimated_ms < self.floor_ms:
+            raise ValueError("an estimate below the floor is no estimate")
+        if (self.label is None) != self.validated:
+            raise ValueError("a target that was not validated carries its label")
+        return self
+
+
 class ReportSection(Model):
     """`report` of a result."""
 
@@ -250,7 +387,7 @@ class Result(Model):
     correctness: CorrectnessSection | None = None
     rubric: RubricSection | None = None
     audit: AuditSection | None = None
-    compile: dict[str, Any] | None = None
+    compile: CompileSection | None = None
     report: ReportSection | None = None
     release: ReleaseSection | None = None
     verify: VerifySection | None = None

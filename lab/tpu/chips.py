@@ -1,0 +1,66 @@
+"""The chip that is compiled for: its datasheet peaks, its clock, and whether one is attached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.config import TargetConfig
+from lab.tpu.timeline import Machine
+
+NOT_VALIDATED = "estimates not validated"
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One JAX device of a TPU generation, as `conf/target/*.yaml` describes it.
+
+    Peaks are datasheet figures: they make a roofline, and are never measurements. Without a public
+    clock (None) there are cycles, but no milliseconds.
+    """
+
+    name: str
+    kind: str
+    topology: str
+    clock_ghz: float | None
+    bf16_tflops: float
+    hbm_gb_s: float
+    hbm_bytes: int
+    vmem_bytes: int
+    scoped_vmem_bytes: int
+    validated: bool
+    source: str
+
+    @property
+    def label(self) -> str | None:
+        """What must stand beside every time of this chip; None where estimates were validated."""
+        return None if self.validated else NOT_VALIDATED
+
+    def machine(self) -> Machine | None:
+        """What executes a schedule; None without a clock."""
+        if self.clock_ghz is None:
+            return None
+        return Machine(clock_ghz=self.clock_ghz, hbm_gb_s=self.hbm_gb_s)
+
+
+def from_config(target: TargetConfig) -> Chip:
+    """The chip of a target's configuration."""
+    return Chip(
+        name=target.name,
+        kind=target.kind,
+        topology=target.topology,
+        clock_ghz=target.clock_ghz,
+        bf16_tflops=target.bf16_tflops,
+        hbm_gb_s=target.hbm_gb_s,
+        hbm_bytes=int(target.hbm_gib * 2**30),
+        vmem_bytes=int(target.vmem_mib * 2**20),
+        scoped_vmem_bytes=int(target.scoped_vmem_mib * 2**20),
+        validated=target.validated,
+        source=target.source,
+    )
+
+
+def attached() -> bool:
+    """Whether this machine has TPU device files; found without importing jax."""
+    devices = Path("/dev")
+    return any(devices.glob("accel[0-9]*")) or any((devices / "vfio").glob("[0-9]*"))

@@ -1,0 +1,152 @@
+"""What a compiler's refusal means: one line a person can act on, from pages of its output."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_UNITS = {"": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A compiler's no: `kind` for tables, `reason` and `hint` for people."""
+
+    kind: str
+    reason: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}; {self.hint}"
+
+
+def explain(message: str) -> Refusal:
+    """Recognise a refusal by the words of jax 0.10 to 0.12 and libtpu 0.0.42 to 0.0.50.
+
+    An unknown one is given by its own first line that says something.
+    """
+    for pattern, make in _KNOWN:
+        if (match := re.search(pattern, message, re.DOTALL)) is not None:
+            return make(match, message)
+    return Refusal("other", _first_line(message), "the full text is in compiler_error.txt")
+
+
+def compiler_abort(log: str) -> str | None:
+    """The failed check with which the compiler ended its own process, if that is what happened."""
+    match = re.search(r"(?:^|\n)F\d{4} [\d:.]+ +\d+ (\S+?)\] (.+)", log)
+    return f"{match[1]}: {match[2].strip()[:200]}" if match else None
+
+
+def _mib(text: str) -> str:
+    """A size as libtpu prints it (32.00M, 134217728) in MiB."""
+    match = re.fullmatch(r"([\d.]+)([KMGB]?)", text)
+    if match is None:
+        return text
+    return f"{float(match[1]) * _UNITS[match[2]] / 2**20:.2f} MiB"
+
+
+def _vmem(needed: str, limit: str, what: str) -> Refusal:
+    return Refusal(
+        "vmem",
+        f"VMEM overflow: the kernel needs {_mib(needed)}, the {what} is {_mib(limit)}",
+        "use smaller blocks"
+        + (
+            " or raise CompilerParams(vmem_limit_bytes=...)"
+            if what == "default scoped limit"
+            else ""
+        ),
+    )
+
+
+def _scoped(match: re.Match[str], _: str) -> Refusal:
+    return _vmem(match[1], match[2], "default scoped limit")
+
+
+def _capacity(match: re.Match[str], _: str) -> Refusal:
+    return _vmem(match[1], match[2], "chip's capacity")
+
+
+def _one_buffer(match: re.Match[str], _: str) -> Refusal:
+    return _vmem(match[1], match[2], "chip's capacity for this buffer alone")
+
+
+def _hbm(match: re.Match[str], _: str) -> Refusal:
+    return Refusal(
+        "hbm",
+        f"out of HBM: the program needs {_mib(match[1])}, the chip has {_mib(match[2])}",
+        "shorten seq or reduce shape.batch",
+    )
+
+
+def _block_shape(match: re.Match[str], message: str) -> Refusal:
+    given = ", ".join(re.findall(r"block_size=(\d+)", match[1]) or re.findall(r"\d+", match[1]))
+    array = re.search(r"array shape (\([\d, ]*\))", message)
+    return Refusal(
+        "block shape",
+        f"block shape ({given}) of an array {array[1] if array else ''} is not allowed",
+        "the last two block dimensions must be multiples of (8, 128) or the array's own",
+    )
+
+
+def _misaligned(match: re.Match[str], _: str) -> Refusal:
+    return Refusal(
+        "block shape",
+        f"block shape ({match[3]}) does not fit the tiling ({match[2]}) of its array ({match[1]})",
+        "use blocks that are multiples of that tiling (bfloat16 and int8 have taller tiles)",
+    )
+
+
+def _dtype(match: re.Match[str], _: str) -> Refusal:
+    return Refusal(
+        "dtype",
+        f"dtype {match[1]} is not supported in a TPU kernel",
+        "use bfloat16 or float32",
+    )
+
+
+def _layout(match: re.Match[str], message: str) -> Refusal:
+    operation = re.search(
+        r'involved:\s*%\S+ = "?([\w.]+)"?.*?: (\(.*?\) -> [^\n]+)', message, re.DOTALL
+    )
+    where = f" in {operation[1]} {operation[2]}" if operation else ""
+    return Refusal(
+        "layout",
+        f"unsupported layout: {match[1].strip()}{where}"[:300],
+        "keep the last two dimensions in whole (8, 128) tiles and avoid that shape change",
+    )
+
+
+def _primitive(match: re.Match[str], _: str) -> Refusal:
+    return Refusal(
+        "operation",
+        f"operation {match[1]} has no lowering in a TPU kernel",
+        "express it by supported operations, or move it out of the kernel",
+    )
+
+
+_KNOWN: tuple[tuple[str, Callable[[re.Match[str], str], Refusal]], ...] = (
+    (r"Scoped allocation with size ([\d.]+[KMG]?) and limit ([\d.]+[KMG]?) exceeded", _scoped),
+    (r"memory space vmem\. Used ([\d.]+[KMG]?) of ([\d.]+[KMG]?) vmem", _capacity),
+    (
+        r"Allocation \(size=(\d+)\) would exceed memory \(size=(\d+)\).{0,120}?space=vmem",
+        _one_buffer,
+    ),
+    (r"memory space hbm\. Used ([\d.]+[KMG]?) of ([\d.]+[KMG]?) hbm", _hbm),
+    (r"divisible by 8 and 128.*?has block shape (\(.*?\)), array shape", _block_shape),
+    (
+        r"shape \(\.{3}, (\S+ \S+)\) has tiling \((.+?)\), but.{1,9}block shape \(\.{3}, (.+?)\)",
+        _misaligned,
+    ),
+    (r"\b(f16|f64|f8\w+|float16|float64)\b(?=.{0,200}(?:not supported|[Uu]nsupported))", _dtype),
+    (r"Invalid vector type.*?x(f16|f64|f8\w+)[,>]", _dtype),
+    (r"(?:[Uu]nsupported|[Ii]nvalid) (?:element|data ?)type:? '?(\w+)", _dtype),
+    (r"Unimplemented primitive in Pallas TPU lowering[^:]*: (\w+)", _primitive),
+    (r"Mosaic failed to compile TPU kernel: ((?:infer|apply)-vector-layout[^\n]*)", _layout),
+    (r"Mosaic failed to compile TPU kernel: ([^\n]*(?:layout|[Uu]nsupported)[^\n]*)", _layout),
+)
+
+
+def _first_line(message: str) -> str:
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return lines[0][:300] if lines else "the compiler gave no reason"
