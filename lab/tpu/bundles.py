@@ -162,7 +162,7 @@ def parse(text: str, *, name: str = "dump") -> Schedule:
         instructions = tuple(_instruction(part, name) for part in body if part)
         bundles.append(Bundle(match["label"] or "", instructions))
     final = "exit bundle:" in remarks
-    if not bundles or (opened and not final):
+    if not final and (opened or not starts):
         raise UnrecognisedDump(f"{name}: expected the end of every region, found the end of file")
     # The exit bundle's remark stands in place of the regions that start there.
     default = len(bundles) - 1 if final else None
