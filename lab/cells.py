@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ class Cell:
         """The dtype policy of this cell."""
         return POLICIES[self.config.dtype.name]
 
-    @property
+    @cached_property
     def id(self) -> str:
         """A readable slug plus 8 hex digits of the hash of the canonical resolved config."""
         digest = hashlib.sha256(json.dumps(self.canonical(), sort_keys=True).encode()).hexdigest()
@@ -86,8 +87,8 @@ class Cell:
             section.pop(key, None)
         for group, key in _INPUT_FILES:
             path = plain[group][key]
-            if path is not None and Path(path).is_file():
-                plain[group][key] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+            if path is not None and (file := Path(path).expanduser()).is_file():
+                plain[group][key] = hashlib.sha256(file.read_bytes()).hexdigest()
         return plain
 
     def plain(self) -> dict[str, Any]:

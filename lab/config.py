@@ -7,6 +7,9 @@ must fit each other) is said by `check`, before the first cell runs.
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -268,12 +271,35 @@ def check(config: LabConfig) -> None:
         config.report.overlay,
         "null or published",
     )
+    if config.candidate.kind == "custom":
+        _check_custom(config.candidate)
+    for key, value in _leaves(to_plain(config)):
+        finite = not isinstance(value, float) or math.isfinite(value)
+        _require(finite, key, value, "a finite number")
     problem_shape(config)  # raises UserError for impossible shapes
 
 
 def _require(holds: bool, key: str, given: object, allowed: str) -> None:
     if not holds:
         raise UserError(f"{key}={given}: allowed is {allowed}")
+
+
+def _check_custom(candidate: CandidateConfig) -> None:
+    if candidate.path is None or candidate.function is None:
+        raise UserError("candidate=custom needs candidate.path=FILE and candidate.function=NAME")
+    if not Path(candidate.path).expanduser().is_file():
+        raise UserError(f"candidate.path={candidate.path}: there is no such file")
+
+
+def _leaves(value: object, key: str = "") -> Iterator[tuple[str, object]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _leaves(inner, key)
+    else:
+        yield key, value
 
 
 def problem_shape(config: LabConfig) -> Shape:
@@ -293,9 +319,9 @@ def problem_shape(config: LabConfig) -> Shape:
 
 def to_plain(config: LabConfig) -> dict[str, Any]:
     """The configuration as JSON values (enumerations as their names)."""
-    plain = OmegaConf.to_container(OmegaConf.structured(config), resolve=True, enum_to_str=True)
+    plain = json.loads(json.dumps(dataclasses.asdict(config)))
     assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
+    return plain
 
 
 def from_plain(plain: dict[str, Any]) -> LabConfig:

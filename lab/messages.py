@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import re
 import sys
-from collections.abc import Iterable
+import traceback
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from lab.config import LabConfig
+from lab.errors import UserError
 
 MANY = 20
+_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+# Options that a package of ours adds to Hydra's.
+_EXTRAS = {"hydra/launcher": {"joblib": "parallel"}}
 RESERVED_OPTIONS = {"kernel": ("flash",), "task": ("compare",)}
 RESERVED_KEYS = ("benchmark.baseline", "benchmark.control")
 
@@ -25,6 +32,11 @@ def print_error(text: str) -> None:
 
 def describe(error: BaseException) -> str:
     """The message of an error that a user can act on, in one line, without inner paths."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, OSError) and not isinstance(error, HydraException):
+        what = error.filename or "the output directory"
+        return f"{what}: {error.strerror or error}; choose hydra.run.dir or hydra.sweep.dir"
     cause = error.__cause__
     while isinstance(cause, HydraException):
         error, cause = cause, cause.__cause__
@@ -33,6 +45,24 @@ def describe(error: BaseException) -> str:
     if isinstance(error, OmegaConfBaseException):
         return _omegaconf(error, "")
     return _hydra(str(error))
+
+
+def say(errors: Sequence[UserError | OSError], *, begun: bool) -> int:
+    """Print errors, each text once; the exit code that they ask for.
+
+    It is 2 for what was wrong before the first cell (`begun` is false), 1 for a full disk and for
+    whatever happens later.
+    """
+    for text in dict.fromkeys(map(describe, errors)):
+        print_error(text)
+    full = any(isinstance(error, OSError) and error.errno in _FULL_DISK for error in errors)
+    return (1 if begun or full else 2) if errors else 0
+
+
+def is_about_flags(error: ValueError) -> bool:
+    """Whether Hydra raised it, which it does when its own flags do not go together."""
+    raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
+    return "hydra" in Path(raised_in).parts
 
 
 def suggest(given: str, allowed: Iterable[str]) -> str:
@@ -66,6 +96,9 @@ def _unknown_key(key: str) -> str:
 def _unknown_option(group: str, given: str, options: list[str]) -> str:
     if given in RESERVED_OPTIONS.get(group, ()):
         return f"{group}={given} is reserved for later and not built yet"
+    if given in _EXTRAS.get(group, {}):
+        extra = _EXTRAS[group][given]
+        return f"{group}={given} is not installed: pip install 'attention-lab[{extra}]'"
     if len(options) > MANY:
         allowed = f"; `--help` lists the {len(options)} there are"
     else:
@@ -78,10 +111,11 @@ def _hydra(text: str) -> str:
     text = text.partition("\nConfig search path")[0].partition("\nSee https://")[0]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = lines[0] if lines else "the command line is not understood"
-    missing = re.match(r"In '.*': Could not find '([^/]+)/(.+)'", first)
+    missing = re.match(r"In '.*': Could not find '(.+)/([^/]+)'", first)
     if missing and "Available options" in text:
         start = next(i for i, line in enumerate(lines) if line.startswith("Available options"))
-        return _unknown_option(*missing.groups(), lines[start + 1 :])
+        group, given = missing.groups()
+        return _unknown_option(group, given, lines[start + 1 :])
     if unknown := re.match(r"Could not override '(.+)'\.", first):
         return _unknown_key(unknown.group(1))
     if several := re.match(r"Ambiguous value for argument '(.+)'", first):

@@ -23,77 +23,77 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from lab import config, expectations, messages, runs, sweeps, tasks
+from lab import config, expectations, messages, runs, sweeps
 from lab.errors import UserError
 from lab.records import Result
+from lab.report import terminal
 
 config.register()
 sweeps.register_resolver()
 
-_single: list[Result | UserError] = []  # what a run outside a sweep came to
+_single: list[Result] = []  # what a run outside a sweep came to
+_errors: list[UserError | OSError] = []  # what kept a cell from its result
 
 
 def job(composed: DictConfig) -> None:
     """One job of Hydra's: a cell in its directory. Nothing but Ctrl-C is raised to the launcher."""
     settings = HydraConfig.get()
     directory = Path(settings.runtime.output_dir)
-    in_sweep = settings.mode == RunMode.MULTIRUN
     try:
         cell = sweeps.cell_from(composed, settings.overrides.task)
-        if in_sweep and cell.config.resume and runs.finished_before(cell, directory):
-            return
-        if not in_sweep:
-            tasks.preflight(cell)
-        result = runs.run(cell, directory)
-    except UserError as mistake:
-        _single.append(mistake)
-        return
-    if not in_sweep:
-        _single.append(result)
+        if settings.mode != RunMode.MULTIRUN:
+            _single.append(runs.run(cell, directory))
+        elif not runs.skips(cell, directory):
+            runs.run(cell, directory)
+    except (UserError, OSError) as error:
+        _errors.append(error)
 
 
-def _finish_single() -> int:
-    from lab.report import terminal
-
-    outcome = _single[0]
-    if isinstance(outcome, UserError):
-        messages.print_error(str(outcome))
+def _compose_and_run() -> int:
+    """Hand over to Hydra, which calls `job` for every cell; what it raises is said in one line."""
+    entry = hydra.main(
+        version_base="1.3", config_path=str(config.config_directory()), config_name="config"
+    )(job)
+    try:
+        entry()
+    except KeyboardInterrupt:
+        again = f"; resume with {sweeps.current.resumption}" if sweeps.current else ""
+        messages.print_error(f"interrupted{again}")
+        return 1
+    except (HydraException, OmegaConfBaseException) as error:
+        messages.print_error(messages.describe(error))
         return 2
-    terminal.show(outcome)
-    return expectations.exit_code([outcome])
+    except OSError as error:  # Hydra could not make or fill an output directory
+        _errors.append(error)
+    except ValueError as error:
+        if not messages.is_about_flags(error):
+            raise
+        _errors.append(UserError(str(error)))
+    return messages.say(_errors, begun=sweeps.current is not None)
 
 
-def _finish_sweep(sweep: sweeps.Sweep) -> int:
-    from lab.report import build, terminal
-
-    sweep.watcher.stop()
-    results = sweeps.results(sweep)
-    report = build([sweep.directory], sweep.directory / "report")
-    terminal.show_sweep(results, report)
-    return max(expectations.exit_code(results), int(len(results) < len(sweep.cells)))
+def _finish() -> int:
+    """Show what came of the run or the sweep; the exit code that its records ask for."""
+    if sweeps.current is not None:
+        return sweeps.finish(sweeps.current)
+    for result in _single:
+        terminal.show(result)
+    return expectations.exit_code(_single) if _single else 0
 
 
 def main() -> None:
     """The console script `lab`."""
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors come to us whole; we say them short
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    entry = hydra.main(
-        version_base="1.3", config_path=str(config.config_directory()), config_name="config"
-    )(job)
-    code = 0
+    code = 1
     try:
-        entry()
-    except (HydraException, OmegaConfBaseException) as error:
-        messages.print_error(messages.describe(error))
-        code = 2
-    except KeyboardInterrupt:
-        messages.print_error("interrupted; the same command with its directory resumes a sweep")
-        code = 1
+        code = _compose_and_run()
     finally:
-        if sweeps.current is not None:
-            code = max(code, _finish_sweep(sweeps.current))
-        elif _single:
-            code = max(code, _finish_single())
+        try:
+            code = max(code, _finish())
+        except OSError as error:
+            messages.print_error(messages.describe(error))
+            code = 1
     sys.exit(code)
 
 

@@ -17,7 +17,7 @@ from lab import environment, records, tasks
 from lab.cells import Cell, Outcome
 from lab.errors import UnsupportedCell, UserError
 from lab.records import ErrorInfo, Result, Status, StatusName
-from lab.worker import DeadlineExceeded, WorkerCrashed, WorkerFailed
+from lab.worker import LOG_FILE, DeadlineExceeded, WorkerCrashed, WorkerFailed
 
 STATUS_FILE = "status.json"
 RESULT_FILE = "result.json"
@@ -43,6 +43,11 @@ def finished_before(cell: Cell, directory: Path) -> Result | None:
     return result if same and result.status == status.status == "done" else None
 
 
+def skips(cell: Cell, directory: Path) -> bool:
+    """Whether a sweep leaves this cell as it is: it may resume, and the cell is done."""
+    return cell.config.resume and finished_before(cell, directory) is not None
+
+
 def run(cell: Cell, directory: Path) -> Result:
     """Run one cell into its directory; every way it can end becomes a record.
 
@@ -50,37 +55,42 @@ def run(cell: Cell, directory: Path) -> Result:
     leave a record first.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    # A stale result must not be taken for this run's if this run is killed.
-    (directory / RESULT_FILE).unlink(missing_ok=True)
-    (directory / ERROR_FILE).unlink(missing_ok=True)
     started_at = now()
     _write_status(cell, directory, "running", None, started_at)
+    # Only now, under the status `running`, may what an earlier run left here go.
+    for name in (RESULT_FILE, ERROR_FILE, LOG_FILE):
+        (directory / name).unlink(missing_ok=True)
     leave: BaseException | None = None
-    outcome, error = None, None
+    result: Result | None = None
+    error: ErrorInfo | None = None
     try:
         outcome = tasks.load(cell.task).run(cell, directory)
         status, reason = outcome.status, outcome.reason
+        made = _result(cell, outcome, status, reason, None, started_at)
+        records.dump(made)  # an answer that fits no record is the task's failure
+        result = made
     except UnsupportedCell as refusal:
-        status, reason = "unsupported", str(refusal)
+        status, reason = "unsupported", _in_one_line(str(refusal))
     except DeadlineExceeded as late:
         status, reason = "timeout", str(late)
     except UserError as mistake:
         leave = mistake
-        status, reason = "failed", str(mistake)
-        error = ErrorInfo(type="UserError", message=str(mistake), file=None)
+        status, reason = "failed", _in_one_line(str(mistake))
+        error = ErrorInfo(type="UserError", message=reason, file=None)
     except KeyboardInterrupt as stop:
         leave = stop
-        status, reason = "interrupted", "interrupted from the keyboard"
+        status, reason = "interrupted", "stopped by Ctrl-C or SIGTERM"
     except WorkerCrashed as crash:
         status, reason = "failed", crash.reason
         error = _keep_error(directory, "WorkerCrashed", crash.reason, crash.log_tail)
     except WorkerFailed as failure:
-        status, reason = "failed", _one_line(f"{failure.type_name}: {failure.message}")
+        status, reason = "failed", _first_line(f"{failure.type_name}: {failure.message}")
         error = _keep_error(directory, failure.type_name, failure.message, failure.trace)
-    except Exception as bug:  # noqa: BLE001 - one cell never stops a sweep
-        status, reason = "failed", _one_line(f"{type(bug).__name__}: {bug}")
+    except (Exception, SystemExit) as bug:  # noqa: BLE001 - one cell never stops a sweep
+        status, reason = "failed", _first_line(f"{type(bug).__name__}: {bug}")
         error = _keep_error(directory, type(bug).__name__, str(bug), traceback.format_exc())
-    result = _result(cell, outcome, status, reason, error, started_at)
+    if result is None:
+        result = _result(cell, None, status, reason, error, started_at)
     records.write(directory / RESULT_FILE, result)
     _write_status(cell, directory, status, reason, started_at, finished_at=now())
     if leave is not None:
@@ -88,14 +98,18 @@ def run(cell: Cell, directory: Path) -> Result:
     return result
 
 
-def _one_line(text: str) -> str:
+def _in_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _first_line(text: str) -> str:
     lines = text.strip().splitlines()
     return lines[0][:300] if lines else ""
 
 
 def _keep_error(directory: Path, type_name: str, message: str, text: str) -> ErrorInfo:
     records.write_atomically(directory / ERROR_FILE, text + "\n")
-    return ErrorInfo(type=type_name, message=_one_line(message), file=ERROR_FILE)
+    return ErrorInfo(type=type_name, message=_first_line(message), file=ERROR_FILE)
 
 
 def _write_status(

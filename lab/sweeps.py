@@ -6,12 +6,13 @@ so the sweep relies on nothing but the files that each run leaves.
 
 from __future__ import annotations
 
-import sys
+import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
@@ -21,11 +22,12 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lab import messages, records, runs, tasks
+from lab import expectations, messages, records, report, runs, tasks
 from lab.cells import Cell
-from lab.config import check, field_names, from_plain
+from lab.config import LabConfig, check, field_names
 from lab.errors import UserError
 from lab.records import Result
+from lab.report import terminal
 from lab.report.progress import Watcher
 
 
@@ -37,7 +39,13 @@ class Sweep:
     cells: tuple[Cell, ...]
     watcher: Watcher
 
+    @property
+    def resumption(self) -> str:
+        """How to run what is left, in words."""
+        return f"the same command and hydra.sweep.dir={terminal.shorter(self.directory)}"
 
+
+CELL_SUBDIRECTORY = "${cell_id:}"
 current: Sweep | None = None
 
 
@@ -50,35 +58,70 @@ def cell_from(composed: DictConfig, overrides: Sequence[str] = ()) -> Cell:
     own = OmegaConf.masked_copy(composed, list(field_names()))
     if missing := sorted(OmegaConf.missing_keys(own)):
         raise UserError(f"no value for {', '.join(missing)}: set it, as in {missing[0]}=VALUE")
-    plain = OmegaConf.to_container(own, resolve=True)
-    assert isinstance(plain, dict)
-    config = from_plain({str(key): value for key, value in plain.items()})
+    # Hydra has merged into the schema, so every value already has its type.
+    config = LabConfig(**cast("dict[str, Any]", OmegaConf.to_object(own)))
     check(config)
     return Cell(config, tuple(overrides))
 
 
 def register_resolver() -> None:
     """Make `${cell_id:}` in hydra.sweep.subdir the id of the cell being run."""
-    OmegaConf.register_new_resolver("cell_id", lambda *, _root_: cell_from(_root_).id, replace=True)
+    OmegaConf.register_new_resolver("cell_id", _cell_id, replace=True)
+
+
+def _cell_id(*, _root_: DictConfig) -> str:
+    # `--cfg hydra --resolve` asks where nothing but Hydra's own section is left.
+    return cell_from(_root_).id if "task" in _root_ else "CELL_ID"
 
 
 class Preflight(Callback):
-    """Before a sweep's first job: compose every cell, refuse bad ones and duplicates."""
+    """Before the first job: compose every cell, refuse bad ones and duplicates.
+
+    Hydra swallows any exception of a callback, but lets SystemExit through: its code is 2.
+    """
+
+    def on_run_start(self, config: DictConfig, **_: Any) -> None:  # noqa: ANN401
+        """Refuse a bad run before its directory is made."""
+        with _refusing():
+            tasks.preflight(cell_from(config))
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:  # noqa: ANN401
-        """Exit with code 2 for what is wrong; Hydra swallows any other exception."""
+        """Refuse a bad sweep before its directory is made; else begin to watch it."""
         global current  # noqa: PLW0603 - Hydra builds this object itself and keeps it to itself
-        try:
+        with _refusing():
+            _refuse_other_subdirectories(config)
             cells = _expand(config)
             _refuse_duplicates(cells)
             for cell in cells:
                 tasks.preflight(cell)
-        except (UserError, HydraException, OmegaConfBaseException) as error:
-            messages.print_error(messages.describe(error))
-            raise SystemExit(2) from None
-        directory = Path(config.hydra.sweep.dir).resolve()
-        current = Sweep(directory, cells, Watcher(directory, [cell.id for cell in cells]))
-        current.watcher.start()
+            directory = Path(config.hydra.sweep.dir).resolve()
+            directory.mkdir(parents=True, exist_ok=True)
+        already = {cell.id for cell in cells if runs.skips(cell, directory / cell.id)}
+        watcher = Watcher(directory, [cell.id for cell in cells], already)
+        current = Sweep(directory, cells, watcher)
+        watcher.start()
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except (UserError, OSError, HydraException, OmegaConfBaseException) as error:
+        messages.print_error(messages.describe(error))
+        raise SystemExit(2) from None
+    except Exception:  # noqa: BLE001 - a bug of ours, which Hydra would make a warning
+        traceback.print_exc()
+        raise SystemExit(1) from None
+
+
+def _refuse_other_subdirectories(config: DictConfig) -> None:
+    sweep = cast("dict[str, str]", OmegaConf.to_container(config.hydra.sweep, resolve=False))
+    pattern = sweep["subdir"]
+    if pattern != CELL_SUBDIRECTORY:
+        raise UserError(
+            f"hydra.sweep.subdir={pattern}: a cell's directory is named by its id; "
+            "leave this key alone and choose hydra.sweep.dir"
+        )
 
 
 def _expand(config: DictConfig) -> tuple[Cell, ...]:
@@ -104,13 +147,16 @@ def _refuse_duplicates(cells: Sequence[Cell]) -> None:
         )
 
 
-def results(sweep: Sweep) -> list[Result]:
-    """The results of this sweep's cells, in its order; a cell that left none is made known."""
+def finish(sweep: Sweep) -> int:
+    """Aggregate what the sweep's directory holds and show it; the exit code of its cells."""
+    sweep.watcher.stop()
     found = []
     for cell in sweep.cells:
-        path = sweep.directory / cell.id / runs.RESULT_FILE
-        try:
-            found.append(records.read(path, Result))
-        except records.InvalidRecord as error:
-            print(f"no result: {error}", file=sys.stderr)  # noqa: T201
-    return found
+        with suppress(records.InvalidRecord):
+            found.append(records.read(sweep.directory / cell.id / runs.RESULT_FILE, Result))
+    if found:
+        built = report.build([sweep.directory], sweep.directory / "report")
+        terminal.show_sweep(found, built)
+    if missing := len(sweep.cells) - len(found):
+        messages.print_error(f"{missing} cells have no result; run them with {sweep.resumption}")
+    return 1 if missing else expectations.exit_code(found)

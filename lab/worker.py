@@ -22,6 +22,7 @@ from typing import Any
 from lab.errors import UnsupportedCell, UserError
 
 PACKAGE_ROOT = Path(__file__).resolve().parent.parent
+LOG_FILE = "worker.log"
 LOG_TAIL_CHARACTERS = 4000
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -67,7 +68,7 @@ def call(
         payload: its argument.
         deadline_s: seconds until the process group is killed.
         env: environment variables added to this process's own.
-        directory: where the process's output is kept, as `worker.log`; nowhere if None.
+        directory: where the process's output is added to `worker.log`; kept nowhere if None.
 
     Raises:
         DeadlineExceeded: time is up.
@@ -78,24 +79,25 @@ def call(
     with tempfile.TemporaryDirectory(prefix="lab-worker-") as scratch_name:
         scratch = Path(scratch_name)
         (scratch / "request.json").write_text(json.dumps({"target": target, "payload": payload}))
-        log_path = (directory or scratch) / "worker.log"
+        log_path = (directory or scratch) / LOG_FILE
+        said_before = log_path.stat().st_size if log_path.exists() else 0
         code = _run_process(scratch, log_path, env or {}, deadline_s)
         try:
             reply = json.loads((scratch / "reply.json").read_text())
         except (OSError, ValueError):
-            log_tail = log_path.read_text(errors="replace")[-LOG_TAIL_CHARACTERS:]
-            raise WorkerCrashed(_describe_exit(code), log_tail) from None
+            log = log_path.read_bytes()[said_before:].decode(errors="replace")
+            raise WorkerCrashed(_describe_exit(code), log[-LOG_TAIL_CHARACTERS:]) from None
     if "answer" in reply:
         return dict(reply["answer"])
-    if reply["type"] in _EXPECTED:
-        raise _EXPECTED[reply["type"]](reply["message"])
+    if expected := _EXPECTED.get(reply["expected"]):
+        raise expected(reply["message"])
     raise WorkerFailed(reply["type"], reply["message"], reply["traceback"])
 
 
 def _run_process(scratch: Path, log_path: Path, env: dict[str, str], deadline_s: float) -> int:
     path = os.pathsep.join(p for p in (str(PACKAGE_ROOT), os.environ.get("PYTHONPATH")) if p)
     command = [sys.executable, "-m", "lab.worker", str(scratch), str(os.getpid())]
-    with log_path.open("wb") as log:
+    with log_path.open("ab") as log:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -110,7 +112,7 @@ def _run_process(scratch: Path, log_path: Path, env: dict[str, str], deadline_s:
             raise DeadlineExceeded(f"no answer within {deadline_s:g} s (deadline_s)") from None
         finally:
             # Also on Ctrl-C: nothing that this cell started outlives it.
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
@@ -136,6 +138,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         return {"answer": function(request["payload"])}
     except Exception as error:  # noqa: BLE001 - every failure travels to the parent as data
         return {
+            # By class, not by name: what runs here may define a UserError of its own.
+            "expected": next((n for n, c in _EXPECTED.items() if isinstance(error, c)), None),
             "type": type(error).__name__,
             "message": str(error),
             "traceback": traceback.format_exc(),

@@ -56,7 +56,7 @@ def time_ms(result: Result) -> float | None:
     """What a comparison compares: the median of a timed case, the estimate of a compiled one."""
     if result.benchmark is not None:
         return result.benchmark.median_ms
-    return (result.compile or {}).get("estimated_ms")
+    return result.compile.estimated_ms if result.compile else None
 
 
 def case_key(result: Result) -> str:

@@ -6,10 +6,11 @@ It works under every launcher, because it asks nobody but the disk.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from lab import records
@@ -24,16 +25,23 @@ class Watcher:
     On a terminal it is a live bar; elsewhere it is one line a finished cell.
     """
 
-    def __init__(self, directory: Path, cell_ids: Sequence[str]) -> None:
+    def __init__(
+        self, directory: Path, cell_ids: Sequence[str], already: Collection[str] = ()
+    ) -> None:
+        """Watch the cells of a sweep; `already` are done and will not be run again."""
         self._paths = {cell_id: directory / cell_id / "status.json" for cell_id in cell_ids}
-        # Cells that an earlier, interrupted sweep finished count as finished from the start.
-        self._finished: dict[str, Status] = {}
+        self._finished = set(already)
+        # What an earlier sweep left in cells that are run again says nothing of this one.
+        self._stale = {cell_id: _mark(path) for cell_id, path in self._paths.items()}
         self._stop = threading.Event()
         self._console = Console(stderr=True)
         self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
 
     def start(self) -> None:
         """Begin to watch, in a background thread."""
+        if self._finished:
+            count = f"{len(self._finished)} of {len(self._paths)} cells were done before"
+            self._console.print(count, highlight=False)
         self._thread.start()
 
     def stop(self) -> None:
@@ -66,6 +74,8 @@ class Watcher:
         for cell_id, path in self._paths.items():
             if cell_id in self._finished:
                 continue
+            if _mark(path) == self._stale[cell_id]:
+                continue
             try:
                 status = records.read(path, Status)
             except records.InvalidRecord:
@@ -73,9 +83,18 @@ class Watcher:
             if status.status == "running":
                 running = running or cell_id
                 continue
-            self._finished[cell_id] = status
-            reason = f": {status.reason}" if status.reason else ""
+            self._finished.add(cell_id)
+            reason = escape(f": {status.reason}") if status.reason else ""
             count = f"{len(self._finished):>4}/{len(self._paths)}"
             line = f"{count}  {status.status:<11} {cell_id}{reason}"
             (bar.console if bar else self._console).print(line, highlight=False, soft_wrap=True)
         return running
+
+
+def _mark(path: Path) -> tuple[int, int] | None:
+    """What changes when a file is replaced; None where there is no file."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns

@@ -75,7 +75,7 @@ def _section(result: Result) -> dict[str, object]:
     if result.benchmark:
         return {"median_ms": result.benchmark.median_ms}
     if result.compile:
-        return {name: result.compile.get(name) for name in ("estimated_ms", "floor_ms")}
+        return {name: getattr(result.compile, name) for name in ("estimated_ms", "floor_ms")}
     if result.correctness:
         passed = [check.passed for check in result.correctness.checks]
         return {"checks_passed": sum(passed), "checks_failed": len(passed) - sum(passed)}

@@ -42,17 +42,18 @@ def show_sweep(results: Sequence[Result], report: Report, console: Console | Non
     for result in results:
         for reason in expectations.surprises(result):
             console.print(f"  [red]{result.cell_id}[/]: {reason}", highlight=False, soft_wrap=True)
-            console.print(f"    in {_short(directory / result.cell_id)}", soft_wrap=True)
+            console.print(f"    in {shorter(directory / result.cell_id)}", soft_wrap=True)
         if result.status == "unsupported":
             console.print(f"  [yellow]{result.cell_id}[/]: unsupported: {result.reason}")
     for line in report.skipped:
         console.print(f"  passed over: {line}", markup=False, soft_wrap=True)
     for name in ("report.md", "slowdown.png"):
         if name in report.files:
-            console.print(f"{name}: {_short(report.directory / name)}", soft_wrap=True)
+            console.print(f"{name}: {shorter(report.directory / name)}", soft_wrap=True)
 
 
-def _short(path: Path) -> str:
+def shorter(path: Path) -> str:
+    """A path as people type it: relative to where they are, if it lies below."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:

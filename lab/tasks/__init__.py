@@ -7,10 +7,12 @@ import no jax; what needs it runs in a worker process.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from pathlib import Path
 from typing import Protocol, cast
 
 from lab.cells import Cell, Outcome
+from lab.errors import UserError
 
 
 class Task(Protocol):
@@ -21,7 +23,13 @@ class Task(Protocol):
 
 
 def load(name: str) -> Task:
-    """The module of a task; its name comes from the configuration group and is valid."""
+    """The module of a task, named as an option of the configuration group.
+
+    Raises:
+        UserError: the name is reserved for a task that does not exist yet.
+    """
+    if importlib.util.find_spec(f"lab.tasks.{name}") is None:
+        raise UserError(f"task={name} is reserved for later and not built yet")
     return cast("Task", importlib.import_module(f"lab.tasks.{name}"))
 
 
