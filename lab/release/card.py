@@ -12,7 +12,8 @@ import jinja2
 from lab.records import EVIDENCE_ORDER
 from lab.release import RELEASE_VERSION, rows, schema, text
 from lab.release.profiles import Profile
-from lab.release.tables import BASELINE, Entry
+from lab.release.tables import Entry
+from lab.report.comparisons import BASELINE
 
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
 

@@ -53,9 +53,9 @@ def _overclaims(result: Result) -> Iterator[str]:
         own = result.cell.candidate == "reference" and result.cell.kernel.startswith("pallas")
         if own and seen.platform == "cpu":
             yield f"kernel {result.cell.kernel} cannot be measured on a CPU, only interpreted"
-    estimate = (result.compile or {}).get("estimated_ms")
-    if task == "compile" and (level == "estimated") != (estimate is not None):
-        yield f"evidence {level}, but estimated_ms {estimate}"
+    made = result.compile
+    if made is not None and (level == "estimated") != (made.estimated_ms is not None):
+        yield f"evidence {level}, but estimated_ms {made.estimated_ms}"
 
 
 def complete(opened: Opened) -> Iterator[Problem]:

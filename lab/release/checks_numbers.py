@@ -14,12 +14,15 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from lab.release import canonical, rows, tables
+from lab.release import canonical, rows
 from lab.release.folder import Problem
 from lab.release.opened import Opened, Raw
+from lab.report import comparisons
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-_MAY_DIFFER = {"kernel", "candidate", "deadline_s", "resume"}
+# Configuration in which the two sides of a comparison may differ.
+_MAY_DIFFER = {"kernel", "candidate", "deadline_s", "resume", "release", "campaign", "report"}
+_MACHINE = ("platform", "device_kind", "cpu_model", "jax", "jaxlib", "libtpu")
 
 
 def samples(opened: Opened) -> Iterator[Problem]:
@@ -120,20 +123,26 @@ def ratios(opened: Opened) -> Iterator[Problem]:
 
 
 def _pairs(opened: Opened) -> dict[tuple[str, str, str], tuple[Raw, Raw]]:
+    """Every two timed records that differ in the implementation alone, baseline first."""
     groups: dict[str, list[Raw]] = {}
     for raw in opened.raws.values():
         if raw.result.status == "done" and _time_ms(raw):
             config = {k: v for k, v in raw.plain["config"].items() if k not in _MAY_DIFFER}
-            system = tables.system_id(raw.result.environment)
-            code = raw.plain["code_sha256"]
-            groups.setdefault(canonical.line([raw.profile, config, system, code]), []).append(raw)
+            machine = [raw.plain["environment"][name] for name in _MACHINE]
+            key = canonical.line([raw.profile, config, machine, raw.plain["code_sha256"]])
+            groups.setdefault(key, []).append(raw)
     return {
         (kernel.profile, baseline.record, kernel.record): (baseline, kernel)
         for group in groups.values()
         for baseline in group
         for kernel in group
-        if tables.label(baseline.result) == "xla" and tables.label(kernel.result) != "xla"
+        if _label(baseline) == "xla" and _label(kernel) != "xla"
     }
+
+
+def _label(raw: Raw) -> str:
+    cell = raw.plain["cell"]
+    return str(cell["kernel"] if cell["candidate"] == "reference" else cell["candidate"])
 
 
 def _time_ms(raw: Raw) -> float | None:
@@ -154,9 +163,9 @@ def _comparison(baseline: Raw, kernel: Raw) -> dict[str, Any]:
     cell = kernel.plain["cell"]
     return {
         **{n: cell[n] for n in ("scope", "seq", "q_len", "dtype", "shape", "direction")},
-        "baseline": tables.label(baseline.result),
-        "kernel": tables.label(kernel.result),
-        "kernel_options": tables.kernel_options(kernel.result),
+        "baseline": _label(baseline),
+        "kernel": _label(kernel),
+        "kernel_options": comparisons.kernel_options(kernel.result),
         "baseline_ms": below,
         "kernel_ms": above,
         "slowdown": above / below,
@@ -230,25 +239,53 @@ def _verdict_rows(opened: Opened) -> Iterator[Problem]:
 
 
 def estimates(opened: Opened) -> Iterator[Problem]:
-    """Each estimate is its record's, at or above the physical floor, or absent with a reason."""
-    columns = ("cost_model_ms", "static_profile_ms", "schedule_ms", "estimated_ms", "floor_ms")
-    for place, row in opened.rows("estimates", rows.Estimate):
-        raw = opened.raws.get((row.profile, row.record))
-        if raw is None:
-            continue
-        section: dict[str, Any] = raw.plain.get("compile") or {}
-        for column in (*columns, "no_estimate"):
-            yield from _differs(place, row, column, section.get(column))
-        yield from _differs(place, row, "target", raw.plain["cell"]["target"])
+    """Each estimate is the sum of its ops' cycles, each floor its work over the peaks."""
     for raw in opened.of_task("compile"):
-        section = raw.plain.get("compile") or {}
-        expected_ms, floor_ms = section.get("estimated_ms"), section.get("floor_ms")
-        if raw.result.status != "done":
+        section: dict[str, Any] | None = raw.plain.get("compile")
+        if section is not None:
+            yield from (Problem(raw.place, text) for text in _wrong_estimate(raw, section))
+    for place, row in opened.rows("estimates", rows.Estimate):
+        made = opened.raws.get((row.profile, row.record))
+        if made is None:
             continue
-        if (expected_ms is None) != (section.get("no_estimate") is not None):
-            yield Problem(raw.place, "has an estimate and a reason for none, or neither")
-        if expected_ms is not None and floor_ms is not None and expected_ms < floor_ms:
-            yield Problem(raw.place, f"estimated_ms {expected_ms} is below the floor {floor_ms}")
+        for column, path in _ESTIMATE_COLUMNS.items():
+            value: Any = made.plain.get("compile")
+            for key in path:
+                value = None if value is None else value[key]
+            yield from _differs(place, row, column, value)
+        yield from _differs(place, row, "target", made.plain["cell"]["target"])
+
+
+_ESTIMATE_COLUMNS = {
+    **{
+        name: (name,) for name in ("validated", "cost_model_ms", "static_profile_ms", "schedule_ms")
+    },
+    **{name: (name,) for name in ("estimated_ms", "no_estimate", "floor_ms", "floor_bound_by")},
+    "work_flops": ("work", "flops"),
+    "hbm_bytes": ("work", "hbm_bytes"),
+    "argument_bytes": ("memory", "argument_bytes"),
+    "output_bytes": ("memory", "output_bytes"),
+    "temporary_bytes": ("memory", "temporary_bytes"),
+    "vmem_used_bytes": ("vmem", "used_bytes"),
+    "vmem_limit_bytes": ("vmem", "limit_bytes"),
+}
+
+
+def _wrong_estimate(raw: Raw, section: dict[str, Any]) -> Iterator[str]:
+    work, clock_ghz = section["work"], raw.plain["config"]["target"]["clock_ghz"]
+    # FLOP / (TFLOP/s) is 1e-12 s, B / (GB/s) is 1e-9 s.
+    compute_ms = work["flops"] / work["peak_tflops"] * 1e-9
+    memory_ms = work["hbm_bytes"] / work["peak_hbm_gb_s"] * 1e-6
+    if not _close(section["floor_ms"], max(compute_ms, memory_ms)):
+        yield f"floor_ms {section['floor_ms']}, recomputed {max(compute_ms, memory_ms)}"
+    if section["estimated_ms"] is not None:
+        cycles = sum((op["estimated_cycles"] or 0) * op["count"] for op in section["ops"])
+        expected_ms = cycles / clock_ghz * 1e-6
+        if not _close(section["estimated_ms"], expected_ms):
+            yield f"estimated_ms {section['estimated_ms']}, its ops sum up to {expected_ms}"
+    for op in section["ops"]:
+        if op["source"] and op["estimated_cycles"] != op[f"{op['source']}_cycles"]:
+            yield f"{op['name']}: estimated_cycles is not its {op['source']}'s"
 
 
 def _close(a: float, b: float) -> bool:

@@ -10,6 +10,7 @@ from lab.release import rows, tables
 from lab.release.folder import Problem
 from lab.release.opened import Opened, Raw
 from lab.release.rows import CaseRow, RecordRow
+from lab.report import comparisons
 
 # Which task a table's rows come from.
 _TASKS = {
@@ -83,7 +84,7 @@ def _case(raw: Raw) -> dict[str, Any]:
     same = ("scope", "seq", "q_len", "dtype", "shape", "direction")
     return {
         "kernel": cell["kernel"] if cell["candidate"] == "reference" else cell["candidate"],
-        "kernel_options": tables.kernel_options(raw.result),
+        "kernel_options": comparisons.kernel_options(raw.result),
         **{name: cell[name] for name in same},
         **{k: shape[k] for k in ("batch", "q_heads", "kv_heads", "head_dim", "causal", "padding")},
         **{k: plain[k] for k in ("cell_id", "seed", "regime", "evidence", "interpret", "status")},

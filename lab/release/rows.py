@@ -150,16 +150,23 @@ class Estimate(CaseRow):
     """One case compiled for a TPU without a TPU, and the time its compiler expects."""
 
     target: Name = Field(description="Chip compiled for")
+    validated: bool | None = Field(description="Whether its estimates were checked on hardware")
     cost_model_ms: Milliseconds | None = Field(description="From estimated cycles in the HLO")
     static_profile_ms: Milliseconds | None = Field(description="From libtpu's static profile")
     schedule_ms: Milliseconds | None = Field(description="From executing the final schedule")
     estimated_ms: Milliseconds | None = Field(
         description="Expected device time by the documented rule; an estimate, not a measurement"
     )
-    floor_ms: Milliseconds | None = Field(
-        description="Physical floor: max of compute and memory time"
-    )
     no_estimate: str | None = Field(description="Why there is no estimate")
+    floor_ms: Milliseconds | None = Field(description="Least time: work over the chip's peaks")
+    floor_bound_by: Literal["compute", "memory"] | None = Field(description="Which peak binds")
+    work_flops: Count | None = Field(description="Operations that the case needs at the least")
+    hbm_bytes: Count | None = Field(description="HBM traffic that the case needs at the least")
+    argument_bytes: Count | None = Field(description="HBM of the arguments, by the compiler")
+    output_bytes: Count | None = Field(description="HBM of the results, by the compiler")
+    temporary_bytes: Count | None = Field(description="HBM of temporaries, by the compiler")
+    vmem_used_bytes: Count | None = Field(description="VMEM of the op that takes most")
+    vmem_limit_bytes: Count | None = Field(description="VMEM that this op may take")
 
 
 class System(Row):

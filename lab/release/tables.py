@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lab.records import Environment, Result, weaker
+from lab.records import Environment, Result
 from lab.release import canonical, rows
-from lab.timing.statistics import ratio_interval, summarise
+from lab.report import comparisons
+from lab.report.comparisons import kernel_options, label
+from lab.timing.statistics import summarise
 
-BASELINE = "xla"
 # What of an environment says which machine and libraries; commit and flags belong to a record.
 SYSTEM_COLUMNS = (
     "platform", "device_kind", "device_count", "cpu_model", "cpu_count", "python", "jax", "jaxlib",
     "libtpu", "numpy", "hydra", "omegaconf",
 )  # fmt: skip
-_NO_OPTION = ("name", "module", "constraints")
-# Configuration in which the two sides of a comparison may differ: what is compared, and how long
-# it might have taken.
-_MAY_DIFFER = ("kernel", "candidate", "deadline_s", "resume")
 
 
 @dataclass(frozen=True)
@@ -58,23 +54,6 @@ def system_id(environment: Environment) -> str:
     """Twelve hex digits for one machine and its libraries."""
     facts = {name: getattr(environment, name) for name in SYSTEM_COLUMNS}
     return canonical.sha256(canonical.line(facts).encode())[:12]
-
-
-def label(result: Result) -> str:
-    """What was under test: the kernel, or the candidate in its place."""
-    cell = result.cell
-    return cell.kernel if cell.candidate == "reference" else cell.candidate
-
-
-def kernel_options(result: Result) -> str:
-    """The kernel's own options as `name=value`, separated by spaces."""
-    options: dict[str, Any] = result.config["kernel"]
-    kept = {name: value for name, value in options.items() if name not in _NO_OPTION}
-    return " ".join(f"{name}={_plain(value)}" for name, value in sorted(kept.items()))
-
-
-def _plain(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
 def _from_record(entry: Entry) -> dict[str, Any]:
@@ -167,16 +146,25 @@ def _rubric(entry: Entry) -> rows.Rubric:
 
 
 def _estimate(entry: Entry) -> rows.Estimate:
-    section: dict[str, Any] = entry.result.compile or {}
+    made = entry.result.compile
     return rows.Estimate(
         **_case(entry),
         target=entry.result.cell.target or "",
-        cost_model_ms=section.get("cost_model_ms"),
-        static_profile_ms=section.get("static_profile_ms"),
-        schedule_ms=section.get("schedule_ms"),
-        estimated_ms=section.get("estimated_ms"),
-        floor_ms=section.get("floor_ms"),
-        no_estimate=section.get("no_estimate"),
+        validated=made.validated if made else None,
+        cost_model_ms=made.cost_model_ms if made else None,
+        static_profile_ms=made.static_profile_ms if made else None,
+        schedule_ms=made.schedule_ms if made else None,
+        estimated_ms=made.estimated_ms if made else None,
+        no_estimate=made.no_estimate if made else None,
+        floor_ms=made.floor_ms if made else None,
+        floor_bound_by=made.floor_bound_by if made else None,
+        work_flops=made.work.flops if made else None,
+        hbm_bytes=made.work.hbm_bytes if made else None,
+        argument_bytes=made.memory.argument_bytes if made else None,
+        output_bytes=made.memory.output_bytes if made else None,
+        temporary_bytes=made.memory.temporary_bytes if made else None,
+        vmem_used_bytes=made.vmem.used_bytes if made else None,
+        vmem_limit_bytes=made.vmem.limit_bytes if made else None,
     )
 
 
@@ -224,59 +212,33 @@ def _provenance(entry: Entry) -> rows.Provenance:
     )
 
 
-def time_ms(result: Result) -> float | None:
-    """What a comparison compares: the median of a timed case, the estimate of a compiled one."""
-    if result.benchmark is not None:
-        return result.benchmark.median_ms
-    return (result.compile or {}).get("estimated_ms")
+def _comparisons(entries: Sequence[Entry]) -> Iterable[rows.Comparison]:
+    for profile in sorted({entry.profile for entry in entries}):
+        results = [entry.result for entry in entries if entry.profile == profile]
+        yield from (_comparison(profile, pair) for pair in comparisons.compare(results))
 
 
-def _same_case(entry: Entry) -> str:
-    """Everything in which two sides of a comparison must agree, as text."""
-    config = {k: v for k, v in entry.result.config.items() if k not in _MAY_DIFFER}
-    system = system_id(entry.result.environment)
-    return canonical.line([entry.profile, config, system, entry.result.code_sha256])
-
-
-def _comparisons(entries: Iterable[Entry]) -> Iterable[rows.Comparison]:
-    timed = [e for e in entries if e.result.status == "done" and time_ms(e.result)]
-    baselines = {_same_case(e): e for e in timed if label(e.result) == BASELINE}
-    for entry in timed:
-        baseline = baselines.get(_same_case(entry))
-        if baseline is not None and label(entry.result) != BASELINE:
-            yield _comparison(baseline, entry)
-
-
-def _comparison(baseline: Entry, entry: Entry) -> rows.Comparison:
-    ours, theirs, cell = entry.result, baseline.result, entry.result.cell
-    kernel_ms, baseline_ms = time_ms(ours), time_ms(theirs)
-    assert kernel_ms is not None
-    assert baseline_ms is not None
-    assert ours.evidence is not None
-    assert theirs.evidence is not None
-    interval = (
-        ratio_interval(ours.benchmark.samples_ms, theirs.benchmark.samples_ms)
-        if ours.benchmark and theirs.benchmark
-        else None
-    )
+def _comparison(profile: str, pair: comparisons.Comparison) -> rows.Comparison:
+    cell = pair.kernel.cell
     return rows.Comparison(
-        profile=entry.profile,
+        profile=profile,
         scope=cell.scope,  # type: ignore[arg-type]  # the model checks it
         seq=cell.seq,
         q_len=cell.q_len,
         dtype=cell.dtype,
         shape=cell.shape,
         direction=cell.direction,  # type: ignore[arg-type]
-        baseline=label(theirs),
-        kernel=label(ours),
-        kernel_options=kernel_options(ours),
-        baseline_ms=baseline_ms,
-        kernel_ms=kernel_ms,
-        slowdown=kernel_ms / baseline_ms,
-        slowdown_lo=interval.lo if interval else None,
-        slowdown_hi=interval.hi if interval else None,
-        evidence=weaker(ours.evidence, theirs.evidence),
-        device_kind=cell.target or ours.environment.device_kind or "unknown",
-        baseline_cell=baseline.record,
-        kernel_cell=entry.record,
+        baseline=label(pair.baseline),
+        kernel=label(pair.kernel),
+        kernel_options=kernel_options(pair.kernel),
+        baseline_ms=pair.baseline_ms,
+        kernel_ms=pair.kernel_ms,
+        slowdown=pair.slowdown,
+        slowdown_lo=pair.interval.lo if pair.interval else None,
+        slowdown_hi=pair.interval.hi if pair.interval else None,
+        evidence=pair.evidence,
+        device_kind=cell.target or pair.kernel.environment.device_kind or "unknown",
+        # A raw record of a case bears its cell's id.
+        baseline_cell=pair.baseline.cell_id,
+        kernel_cell=pair.kernel.cell_id,
     )

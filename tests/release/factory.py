@@ -28,6 +28,7 @@ def _config(**changes: Any) -> dict[str, Any]:
             "padding": "none",
         },
         "candidate": {"name": "reference", "kind": "reference", "expected": "accepted"},
+        "target": {"name": "v5e", "clock_ghz": 1.5},
         "benchmark": {"warmups": 5, "samples": 20},
         "rubric": {"fail_under": None},
         "seq": 256,
@@ -180,15 +181,68 @@ def graded(expected: str) -> dict[str, Any]:
     }
 
 
-def compiled(ms: float | None) -> dict[str, Any]:
-    """A compile section as far as a release reads it."""
+def compiled(cycles: int | None) -> dict[str, Any]:
+    """A compile section of one op; without cycles, one with no estimate."""
+    ms = None if cycles is None else cycles / 1.5 * 1e-6
+    op = {
+        "name": "fusion.1",
+        "kind": "xla",
+        "count": 1,
+        "contains": [],
+        "estimated_cycles": cycles,
+        "source": "cost_model" if cycles else None,
+        "cost_model_cycles": cycles,
+        "static_profile_cycles": None,
+        "schedule_cycles": None,
+        "schedule_problem": None,
+        "scoped_vmem_bytes": 4096,
+    }
     return {
+        "target": "v5e",
+        "device_kind": "TPU v5 lite",
+        "attached": False,
+        "validated": True,
+        "label": None,
+        "jax": "0.10.2",
+        "jaxlib": "0.10.2",
+        "libtpu": "0.0.42.1",
+        "seconds": {"compile": 2.5},
+        "files": {"stablehlo": "stablehlo.mlir", "hlo": "hlo.txt"},
+        "boundary": {"pallas_calls": [], "xla": {"dots": 2, "reductions": 2}},
+        "memory": {
+            "argument_bytes": 1000,
+            "output_bytes": 2000,
+            "temporary_bytes": 3000,
+            "code_bytes": 400,
+            "hbm_limit_bytes": 16 * 2**30,
+        },
+        "vmem": {
+            "op": "fusion.1",
+            "used_bytes": 4096,
+            "limit_bytes": 16 * 2**20,
+            "capacity_bytes": 128 * 2**20,
+        },
+        "work": {
+            "flops": 197_000_000,
+            "hbm_bytes": 1000,
+            "intensity_flops_per_byte": 197_000.0,
+            "peak_tflops": 197.0,
+            "peak_hbm_gb_s": 819.0,
+            "peak_source": "datasheet",
+        },
+        "floor_ms": 0.001,
+        "floor_bound_by": "compute",
+        "rule": "one rule",
         "cost_model_ms": ms,
-        "static_profile_ms": ms,
+        "static_profile_ms": None,
         "schedule_ms": None,
         "estimated_ms": ms,
-        "floor_ms": 0.001,
         "no_estimate": None if ms else "control flow depends on data",
+        "floor_share": None if ms is None else 0.001 / ms,
+        "achieved_tflops": None if ms is None else 0.2 / ms,
+        "ops": [op],
+        "loops": [],
+        "warnings": [],
     }
 
 
@@ -256,7 +310,7 @@ def tpu_compiled() -> list[dict[str, Any]]:
             platform=None,
             device_kind=None,
             device_count=None,
-            section=compiled(seq / 2000 * (1.2 if kernel != "xla" else 1)),
+            section=compiled(seq * (900 if kernel != "xla" else 750)),
         )
         for kernel in ("pallas", "pallas-8row", "xla")
         for scope in ("softmax", "attention")

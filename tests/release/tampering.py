@@ -609,12 +609,31 @@ def half_an_estimate(root: Path) -> None:
 
 
 @corruption("estimates")
+def half_an_estimate_in_its_record_too(root: Path) -> None:
+    path = raw(root, "compile", "tpu-v5e-compiled")
+    ms = json.loads(path.read_text())["compile"]["estimated_ms"]
+    edit_json(path, lambda r: r["compile"].update(estimated_ms=ms / 2))
+
+
+@corruption("estimates")
+def a_lower_floor(root: Path) -> None:
+    path = raw(root, "compile", "tpu-v5e-compiled")
+    edit_json(path, lambda r: r["compile"].update(floor_ms=0.0005))
+
+
+@corruption("estimates")
+def fewer_cycles_than_the_source(root: Path) -> None:
+    path = raw(root, "compile", "tpu-v5e-compiled")
+    edit_json(path, lambda r: r["compile"]["ops"][0].update(cost_model_cycles=99_999_999))
+
+
+@corruption("record_schema")
 def an_estimate_below_the_floor(root: Path) -> None:
     path = raw(root, "compile", "tpu-v5e-compiled")
     edit_json(path, lambda r: r["compile"].update(floor_ms=99.0))
 
 
-@corruption("estimates")
+@corruption("record_schema")
 def an_estimate_and_a_reason_for_none(root: Path) -> None:
     path = raw(root, "compile", "tpu-v5e-compiled")
     edit_json(path, lambda r: r["compile"].update(no_estimate="data-dependent"))
