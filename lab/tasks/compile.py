@@ -19,8 +19,9 @@ from typing import Any
 from lab import records, worker
 from lab.cells import Cell, Outcome
 from lab.errors import UnsupportedCell, UserError
-from lab.tpu import analysis, bundles, chips, failures, hlo, roofline, section
+from lab.tpu import analysis, bundles, chips, failures, roofline, section
 from lab.tpu.chips import Chip
+from lab.tpu.hlo_text import UnrecognisedHloError
 from lab.worker import DeadlineExceeded, WorkerCrashed, WorkerFailed
 
 COMPRESS_ABOVE_BYTES = 256 * 1024
@@ -189,7 +190,7 @@ def _section(
     hlo_text = (scratch / HLO_FILE).read_text()
     try:
         program = analysis.analyse(hlo_text, compiled.profile, compiled.dump, chip)
-    except hlo.UnrecognisedHloError as error:
+    except UnrecognisedHloError as error:
         program = analysis.Program((), {}, {}, (str(error),), {}, ())
     work = roofline.work(
         cell.problem_shape(), cell.policy(), cell.config.scope.name, str(cell.config.direction)

@@ -12,6 +12,7 @@ from lab.tpu import bundles, hlo, schedule, utilization
 from lab.tpu.bundles import UnrecognisedDump
 from lab.tpu.chips import Chip
 from lab.tpu.estimate import OpCycles
+from lab.tpu.hlo_text import UnrecognisedHloError
 from lab.tpu.schedule import NoEstimate, ScheduleEstimate
 from lab.tpu.timeline import Machine
 from lab.tpu.utilization import LoopUse
@@ -89,7 +90,7 @@ def _profiles(text: str | None) -> dict[str, int]:
         return {}
     try:
         ops = hlo.read(text).ops
-    except hlo.UnrecognisedHloError:
+    except UnrecognisedHloError:
         return {}
     return {c.op.name: c.op.static_profile_cycles for c in ops if c.op.static_profile_cycles}
 

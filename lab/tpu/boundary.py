@@ -28,6 +28,17 @@ def describe(jaxpr: Any) -> dict[str, Any]:  # noqa: ANN401 - jax's jaxpr types 
     return {"pallas_calls": calls, "xla": _counts(outside)}
 
 
+def interpreted(jaxpr: Any) -> list[str]:  # noqa: ANN401 - jax's jaxpr types are private
+    """Names of the Pallas calls that ask to be interpreted, which leaves nothing to compile."""
+    found = []
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "pallas_call" and equation.params.get("interpret"):
+            found.append(_names(equation.params)["name"])
+        for inner in _inner(equation.params):
+            found += interpreted(inner)
+    return found
+
+
 def _visit(jaxpr: Any, counts: Counter[str], calls: list[dict[str, Any]]) -> None:  # noqa: ANN401
     for equation in jaxpr.eqns:
         name = equation.primitive.name

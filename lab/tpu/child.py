@@ -14,6 +14,7 @@ import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ from jax.experimental import topologies
 from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding, use_abstract_mesh
 
 from lab import programs
+from lab.candidates.custom import CandidateFileError
 from lab.cells import Cell
 from lab.config import from_plain
 from lab.errors import UnsupportedCell, UserError
@@ -61,6 +63,7 @@ def compile_cell(payload: dict[str, Any]) -> dict[str, Any]:
         with _as_on(device):
             traced = _trace(cell, device)
             answer["boundary"] = boundary.describe(traced.jaxpr)
+            _refuse_interpreted(traced.jaxpr)
             clock.lap("trace")
             lowered = traced.lower()
             (directory / STABLEHLO_FILE).write_text(lowered.as_text())
@@ -105,7 +108,19 @@ def _trace(cell: Cell, device: Any) -> Any:  # noqa: ANN401 - jax's stages and d
         jax.ShapeDtypeStruct(shape, jnp.dtype(dtype), sharding=sharding)
         for shape, dtype in programs.input_types(cell).values()
     ]
-    return jax.jit(programs.function(cell, interpret=False)).trace(*shapes)
+    try:
+        function = programs.function(cell, interpret=False)
+    except CandidateFileError as error:
+        raise UserError(f"candidate.path={cell.config.candidate.path}: {error}") from None
+    return jax.jit(function).trace(*shapes)
+
+
+def _refuse_interpreted(jaxpr: Any) -> None:  # noqa: ANN401 - jax's jaxpr types are private
+    if interpreted := boundary.interpreted(jaxpr):
+        raise UnsupportedCell(
+            f"pallas_call {interpreted[0]} is in interpret mode, which no TPU compiler sees: "
+            "call it with interpret=False"
+        )
 
 
 def _device(cell: Cell, *, attached: bool) -> tuple[Any, bool]:
@@ -134,13 +149,22 @@ def _device(cell: Cell, *, attached: bool) -> tuple[Any, bool]:
 
 @contextlib.contextmanager
 def _as_on(device: Any) -> Iterator[None]:  # noqa: ANN401 - jax's device types are not public
-    """Let kernels that ask for the chip while they are lowered (`//` in an index map) find it."""
+    """Show the chip to code that asks for it while it is traced or lowered.
+
+    `//` in a kernel's index map asks for its generation; many a kernel asks for its platform.
+    """
     abstract = AbstractDevice(
         device_kind=device.device_kind,
         num_cores=getattr(device, "num_cores", 1),
         platform="tpu",
     )
-    with use_abstract_mesh(AbstractMesh((1,), ("x",), abstract_device=abstract)):
+    mesh = AbstractMesh((1,), ("x",), abstract_device=abstract)
+    # Kernels choose interpret mode by these two; jax itself does not ask through them.
+    with (
+        use_abstract_mesh(mesh),
+        mock.patch.object(jax, "default_backend", return_value="tpu"),
+        mock.patch.object(jax, "devices", return_value=[device]),
+    ):
         yield
 
 
