@@ -17,17 +17,19 @@ theorem 2.4 with lambda = 6, whichever order the terms are added in; n is the de
 |do| <= sum_j p_j delta_j (|v_j| + |o|). Rounding p to the intermediate type adds u sum p|v| and,
 when the rounded p are normalised, u |o|; the output type adds u_out |o|. Hence gate A:
 
-    A_o = u_out |o| + (u + g(S) + u_acc) (sum p|v| + |o|) + sum p delta (|v| + |o|)
+    A_o = u_out |o| + (u + g(S) + a) (sum p|v| + |o|) + sum p delta (|v| + |o|)
+
+with a = `low_precision_sum(keys, u_acc)` at tier bf16_accumulate, else 0.
 
 **Backward**, by the same steps: dP is rounded once (u) after a dot product over D; Delta is either
 rowsum(p dP) or g.o with the o that was returned, which is wrong by |g|.A_o at most; p may be
-rounded (rho = u + delta); dS is rounded once (u) before the products with K and Q:
+rounded (rho = u + a + delta); dS is rounded once (u) before the products with K and Q:
 
     e_dS = p ((u + rho) |dP| + rho |Delta| + g(D) |g||v|^T + e_Delta) + u |dS|
-    A_dq = scale e_dS |k| + (2 u_out + g(S) + u_acc) (scale p(|dP| + |Delta|) |k|)
+    A_dq = scale e_dS |k| + (2 u_out + g(S) + a) (scale p(|dP| + |Delta|) |k|)
     A_dk = the same with q, summed over rows and group; each head may be rounded before the sum
            over the group (plain `repeat` does that): (G + 1) u_out sum_heads |dk|
-    A_dv = sum p rho |g| + (G + 1) u_out sum_heads |dv| + (g(T G) + u_acc) sum p |g|
+    A_dv = sum p rho |g| + (G + 1) u_out sum_heads |dv| + (g(T G) + a) sum p |g|
 
 Gate A is what no correct implementation exceeds, but a row of n keys has errors sqrt(n) smaller
 than its worst case. **Gate B** therefore compares the rms error of a row with its standard
@@ -56,7 +58,6 @@ if TYPE_CHECKING:
 LAMBDA = 6.0
 SECOND_ORDER = 1 + 2.0**-6
 TINY = 2.0**-120  # weights below float32's smallest normal number (2^-126) may be flushed to 0
-SATURATION = 32  # a bf16 sum that lost more than 32 u = 1/8 is no lower precision but wrong
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,17 @@ class Bound:
 def growth(n: int) -> float:
     """Relative error of a float32 sum of n terms, in the sum of their magnitudes."""
     return min(n, LAMBDA * math.sqrt(n)) * U32
+
+
+def low_precision_sum(terms: Float, u: float) -> Float:
+    """Relative error of a sum of n positive terms rounded to unit u after each.
+
+    The k-th partial sum, about k/n of the whole, is wrong by u of itself: n u / 2 in all. Dividing
+    by such a sum gives x / (1 - x), without bound from n = 2 / u on (512 terms in bfloat16), where
+    the sum has stopped growing; such a row can be anything at this tier, and proves nothing.
+    """
+    x = terms * u / 2
+    return x / np.maximum(1 - x, 2.0**-10)
 
 
 def budgets(
@@ -100,10 +112,11 @@ def budgets(
     flat = _flat_rows(x)
 
     # Forward.
-    keys = np.minimum(x.mask.sum(-1, keepdims=True), SATURATION)
-    pv, p_delta = x.p @ abs_v, x.p * delta
+    keys = x.mask.sum(-1, keepdims=True).astype(np.float64)
+    pv, p_delta = x.p @ abs_v, _weight_error(x, delta)
     spread = p_delta @ abs_v + np.abs(o) * p_delta.sum(-1, keepdims=True)
-    summed = growth(S) + u_acc * keys
+    normaliser = low_precision_sum(keys, u_acc)
+    summed = growth(S) + normaliser
     out_worst = u_out * np.abs(o) + (u + u_operand + summed) * (pv + np.abs(o)) + spread
     p2 = x.p**2
     u2, out2, in2 = (u**2 + u_operand**2) / 3, u_out**2 / 3, u_in**2 / 3
@@ -114,16 +127,17 @@ def budgets(
     )
 
     # dS and Delta.
-    rho = u + u_operand + delta
+    rho = x.p * (u + u_operand + normaliser) + p_delta
     gv = growth(D) * (abs_g @ abs_v.swapaxes(-1, -2)) * x.mask
     abs_dp, abs_delta, abs_ds = np.abs(x.dp), np.abs(x.delta), np.abs(x.ds)
     via_out = (abs_g * out_worst).sum(-1, keepdims=True)
-    via_dp = (x.p * ((u + rho) * abs_dp + gv)).sum(-1, keepdims=True)
+    via_dp = (x.p * (u * abs_dp + gv) + rho * abs_dp).sum(-1, keepdims=True)
     delta_worst = via_out + via_dp
-    ds_worst = x.p * ((u + rho) * abs_dp + rho * abs_delta + gv + delta_worst) + u * abs_ds
+    ds_worst = x.p * (u * abs_dp + gv + delta_worst) + u * abs_ds
+    ds_worst += rho * (abs_dp + abs_delta)
     ds_var = (
         u2 * (p2 * x.dp**2 + x.ds**2 + p2 * (x.dp - x.delta) ** 2)
-        + (x.p * (delta * (abs_dp + abs_delta) + gv) / 3) ** 2
+        + (((p_delta + x.p * normaliser) * (abs_dp + abs_delta) + x.p * gv) / 3) ** 2
     )
     delta_var = (
         out2 * (x.cotangent**2 * o**2).sum(-1, keepdims=True)
@@ -142,7 +156,8 @@ def budgets(
     )
 
     # dK and dV: sums over the rows, then over the group.
-    rows = growth(T * x.group) + u_acc * min(T * x.group, SATURATION)
+    seeing = x.mask.sum(-2)[..., None] * float(x.group)
+    rows = growth(T * x.group) + low_precision_sum(seeing, u_acc)
     over = (x.group + 1) * u_in
     over2 = (x.group + 1) * in2
     ds_t, p_t = x.ds.swapaxes(-1, -2), x.p.swapaxes(-1, -2)
@@ -166,15 +181,13 @@ def budgets(
     )
     dv_size = transposed(x.p, abs_g)
     dv_worst = (
-        transposed(x.p * rho, abs_g)
-        + over * over_groups(np.abs(dv_heads), x.group)
-        + rows * dv_size
+        transposed(rho, abs_g) + over * over_groups(np.abs(dv_heads), x.group) + rows * dv_size
     )
     dv_var = (
         u2 * transposed(p2, x.cotangent**2)
         + over2 * over_groups(dv_heads**2, x.group)
         + u2 * 3 * dv_flat**2
-        + ((rows * dv_size + transposed(p_delta, abs_g)) / 3) ** 2
+        + ((rows * dv_size + transposed(p_delta + x.p * normaliser, abs_g)) / 3) ** 2
     )
     return {
         "out": _bound(out_worst, out_var),
@@ -197,6 +210,21 @@ def _logit_error(x: Intermediates, tier: Tier, u_operand: float) -> Float:
         operands = 3 * x.scale * np.sqrt(x.q**2 @ k_t**2)
         delta += tier.score * (size + below + operands) + 1.5 * u_operand * operands
     return np.where(x.mask, delta, 0.0)
+
+
+def _weight_error(x: Intermediates, delta: Float) -> Float:
+    """How far a weight moves: p delta to first order.
+
+    Where logits are wrong by more than 1/2, another key may become the largest: a weight is then
+    anything up to p exp(2 max delta), or 1.
+    """
+    worst = delta.max(-1, keepdims=True)
+    if worst.max() < 0.5:
+        return x.p * delta
+    top = np.max(x.s, axis=-1, keepdims=True, where=x.mask, initial=-np.inf)
+    below = np.where(x.mask, x.s - np.where(np.isfinite(top), top, 0.0), -np.inf)
+    anything = np.exp(np.minimum(below + 2 * worst, 0.0))
+    return np.where(worst < 0.5, x.p * delta, anything)
 
 
 def _flat_rows(x: Intermediates) -> Float:

@@ -50,8 +50,8 @@ _LONGER = Shape(1, 3, 3, 200, 72, 96, causal=True, padding="none")
 _GROUPED = Shape(2, 6, 2, 24, 104, 72, causal=False, padding="none")
 _PADDED = Shape(3, 2, 2, 72, 136, 64, causal=False, padding="tail")
 _EMPTY = Shape(3, 2, 2, 40, 72, 192, causal=False, padding="empty")
-_COMBINED = Shape(2, 4, 2, 264, 328, 64, causal=True, padding="random")
-_LONG = Shape(2, 2, 2, 8, 1100, 256, causal=False, padding="tail")
+_COMBINED = Shape(2, 2, 1, 264, 328, 64, causal=True, padding="random")
+_LONG = Shape(2, 2, 2, 8, 1100, 200, causal=False, padding="tail")
 _POSITIONS = Shape(1, 1, 1, 16, 33000, 16, causal=True, padding="none")
 _DECODE = Shape(2, 4, 2, 1, 77, 64, causal=True, padding="none")
 
@@ -82,6 +82,7 @@ SUITE: tuple[Case, ...] = (
     Case("combined-moving-max", "moving_max", _COMBINED, "moving_max"),
     Case("combined-mixture", "combined", _COMBINED, "mixture"),
     Case("combined-poisoned", "poisoned_padding", _COMBINED, "poisoned"),
+    Case("odd-width", "head_dim", _LONG),
     Case("long-equal", "long_row", _LONG, "equal_logits"),
     Case("long-positive", "long_row", _LONG, "positive_v"),
     Case("positions", "long_row", _POSITIONS),

@@ -119,6 +119,17 @@ class InProcess:
         """Evaluate each call; exceptions of the implementation become `error` answers."""
         return [self._one(call) for call in calls]
 
+    def contains_pallas(self, call: Call) -> bool:
+        """Whether the program of a call holds a Pallas kernel, as opposed to XLA alone."""
+        import jax
+
+        forward = replace(call, cotangent=None)
+        program = self._program(call.causal, call.scale, call.key_mask is None, backward=False)
+        try:
+            return "pallas_call[" in str(jax.make_jaxpr(program)(*_arrays(forward)))
+        except Exception:  # noqa: BLE001 - one that cannot be traced has no kernel to find
+            return False
+
     def _one(self, call: Call) -> Answer:
         try:
             outputs = self._evaluate(call, backward=call.cotangent is not None)
@@ -139,14 +150,12 @@ class InProcess:
 
         key = (call.causal, call.scale, call.key_mask is None, backward)
         if key not in self._compiled:
-            self._compiled[key] = jax.jit(self._program(*key))
-        arrays = [call.q, call.k, call.v]
-        if call.key_mask is not None:
-            arrays.append(call.key_mask)
-        if backward:
-            assert call.cotangent is not None
-            arrays.append(call.cotangent)
-        outputs = jax.block_until_ready(self._compiled[key](*map(jax.numpy.asarray, arrays)))
+            # It runs a few dozen times: on a CPU, optimising it would cost more than it saves.
+            on_cpu = jax.default_backend() == "cpu"
+            options = {"xla_backend_optimization_level": 0} if on_cpu else None
+            self._compiled[key] = jax.jit(self._program(*key), compiler_options=options)
+        arrays = map(jax.numpy.asarray, _arrays(call))
+        outputs = jax.block_until_ready(self._compiled[key](*arrays))
         return tuple(np.asarray(leaf) for leaf in outputs)
 
     def _program(
@@ -167,6 +176,11 @@ class InProcess:
             return (out, *pullback(rest.pop(0).astype(out.dtype)))
 
         return program
+
+
+def _arrays(call: Call) -> list[Array]:
+    optional = (call.key_mask, call.cotangent)
+    return [call.q, call.k, call.v, *(array for array in optional if array is not None)]
 
 
 def _one_line(error: BaseException) -> str:

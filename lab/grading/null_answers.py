@@ -39,6 +39,13 @@ def null_answers(reference: Reference) -> dict[str, Answer]:
 
 def passing(reference: Reference, tier: str) -> list[str]:
     """The null answers this problem fails to reject, `name/output`; empty if it can fail."""
+    key = ("null answers", tier)
+    if key not in reference.memory:
+        reference.memory[key] = _passing(reference, tier)
+    return list(reference.memory[key])
+
+
+def _passing(reference: Reference, tier: str) -> list[str]:
     passed: list[str] = []
     for name, answer in null_answers(reference).items():
         for output in ("out", "dq", "dk", "dv") if name == "zeros" else ("out",):
@@ -49,6 +56,6 @@ def passing(reference: Reference, tier: str) -> list[str]:
 
 
 def _answer(out: Array, inputs: tuple[Array, Array, Array], reference: Reference) -> Answer:
-    zeros = [np.zeros_like(x) for x in inputs]
+    dq, dk, dv = (np.zeros_like(x) for x in inputs)
     dtype = reference.problem.policy.output
-    return Answer("ok", out.astype(dtype), *zeros)
+    return Answer("ok", out.astype(dtype), dq, dk, dv)

@@ -48,6 +48,7 @@ class Reference:
             "dk": gradients.dk,
             "dv": gradients.dv,
         }
+        self.memory: dict[tuple[str, str], Any] = {}  # what others derived from it, by name
         self._bounds: dict[str, dict[str, Bound]] = {}
 
     @cached_property

@@ -17,23 +17,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lab.grading.budgets import low_precision_sum
 from lab.grading.executor import Answer, Call, changed
 from lab.grading.findings import GRADIENT_CHECK, OUTPUTS, Finding
-from lab.grading.tiers import U16, U32
+from lab.grading.tiers import TIERS, U16, U32
 from lab.problems import poison, visible
 
 if TYPE_CHECKING:
     from lab.grading.executor import Array
     from lab.grading.numeric import Reference
 
-Verify = Callable[[Answer, Answer, str], "list[Finding]"]
+Verify = Callable[[Answer, Answer, str, str], "list[Finding]"]
 
 
 @dataclass(frozen=True)
 class Relation:
     """A second call and what its answer must be, given the answer to the case's own call.
 
-    `verify(base, answer, case)` returns findings whose gate is the relation's name.
+    `verify(base, answer, case, tier)` returns findings whose gate is the relation's name; only the
+    sums of weights look at the tier.
     """
 
     name: str
@@ -53,7 +55,7 @@ def relations(reference: Reference, seed: int) -> list[Relation]:
 def empty_rows(reference: Reference, base: Answer, case: str) -> list[Finding]:
     """Rows that see no key: `out` and `dq` are exactly 0 there. Needs no second call."""
     call = reference.call
-    blind = ~_visible(call).any(-1)
+    blind = ~visible_keys(call).any(-1)
     if not blind.any():
         return []
     rows = np.broadcast_to(blind, call.q.shape[:3])
@@ -72,7 +74,7 @@ def _hidden(reference: Reference, rng: np.random.Generator) -> list[Relation]:
     rest = {"dk": ~hidden, "dv": ~hidden}
 
     def verify(check: str, gate: str) -> Verify:
-        def compare(base: Answer, got: Answer, case: str) -> list[Finding]:
+        def compare(base: Answer, got: Answer, case: str, _tier: str) -> list[Finding]:
             same = [
                 _same(check, gate, case, o, getattr(base, o), getattr(got, o), rest.get(o))
                 for o in OUTPUTS
@@ -107,13 +109,13 @@ def _causality(reference: Reference, rng: np.random.Generator) -> list[Relation]
     earlier_rows = np.zeros(call.q.shape[:3], bool)
     earlier_rows[:, :, :first_row] = True
 
-    def future(base: Answer, got: Answer, case: str) -> list[Finding]:
+    def future(base: Answer, got: Answer, case: str, _tier: str) -> list[Finding]:
         return [
             _same("causal", "future_keys", case, o, getattr(base, o), getattr(got, o), earlier_rows)
             for o in ("out", "dq")
         ]
 
-    def past(_: Answer, got: Answer, case: str) -> list[Finding]:
+    def past(_: Answer, got: Answer, case: str, _tier: str) -> list[Finding]:
         gate, later_rows = "past_cotangent", ~earlier_rows
         return [
             _zero("grad_k", gate, case, "dk", got.dk, later_keys),
@@ -141,14 +143,14 @@ def _one_value(reference: Reference, rng: np.random.Generator) -> Relation:
     v = np.array(call.v)
     v[b, h, j] = (v[b, h, j].astype(np.float64) + 64.0).astype(v.dtype)
     heads = slice(h * group, (h + 1) * group)
-    seen = np.broadcast_to(_visible(call)[..., j], call.q.shape[:3])
+    seen = np.broadcast_to(visible_keys(call)[..., j], call.q.shape[:3])
     weight = reference.inside.p[..., j]
     touched = np.zeros(call.q.shape[:3], bool)
     touched[b, heads] = seen[b, heads]
     # 64 p against values of size 1 with roundings of 2^-8: from p = 2^-6 on, no rounding hides it.
     must_move = touched & (weight > 2.0**-6)
 
-    def verify(base: Answer, got: Answer, case: str) -> list[Finding]:
+    def verify(base: Answer, got: Answer, case: str, _tier: str) -> list[Finding]:
         gate = "one_value"
         moved = _moved("accuracy", gate, case, base.out, got.out, must_move)
         return [moved, *_elsewhere(reference, base, got, case, gate, (b, h, touched))]
@@ -161,12 +163,12 @@ def _one_key(reference: Reference, rng: np.random.Generator) -> Relation:
     call, group = reference.call, reference.inside.group
     b, h, j = _some_key(reference, rng)
     k = np.array(call.k)
-    k[b, h, j] = rng.standard_normal(k.shape[-1]).astype(k.dtype)
+    k[b, h, j] = np.asarray(rng.standard_normal(k.shape[-1])).astype(k.dtype)
     touched = np.zeros(call.q.shape[:3], bool)
-    seen = np.broadcast_to(_visible(call)[..., j], call.q.shape[:3])
+    seen = np.broadcast_to(visible_keys(call)[..., j], call.q.shape[:3])
     touched[b, h * group : (h + 1) * group] = seen[b, h * group : (h + 1) * group]
 
-    def verify(base: Answer, got: Answer, case: str) -> list[Finding]:
+    def verify(base: Answer, got: Answer, case: str, _tier: str) -> list[Finding]:
         return _elsewhere(reference, base, got, case, "one_key", (b, h, touched))
 
     return Relation("one_key", changed(call, k=k), verify)
@@ -207,7 +209,7 @@ def _one_query(reference: Reference, rng: np.random.Generator) -> Relation:
     odd = np.zeros(call.q.shape[:3], bool)
     odd[:, :, 1::2] = True
 
-    def verify(base: Answer, got: Answer, case: str) -> list[Finding]:
+    def verify(base: Answer, got: Answer, case: str, _tier: str) -> list[Finding]:
         return [
             _same("layout", "one_query", case, o, getattr(base, o), getattr(got, o), ~odd)
             for o in ("out", "dq")
@@ -228,7 +230,7 @@ def _permutations(reference: Reference) -> list[Relation]:
             if array is not None and not (name == "key_mask" and axis == 1):
                 fields[name] = np.roll(array, steps.get(name, 1), axis)
 
-        def verify(base: Answer, got: Answer, case: str) -> list[Finding]:
+        def verify(base: Answer, got: Answer, case: str, _tier: str) -> list[Finding]:
             findings = []
             for output in OUTPUTS:
                 before = getattr(base, output)
@@ -257,7 +259,7 @@ def _powers_of_two(reference: Reference) -> Relation:
     v = (call.v.astype(np.float64) * 4).astype(call.v.dtype)
     cotangent = None if call.cotangent is None else call.cotangent * call.cotangent.dtype.type(8)
 
-    def verify(base: Answer, got: Answer, case: str) -> list[Finding]:
+    def verify(base: Answer, got: Answer, case: str, _tier: str) -> list[Finding]:
         findings = []
         for output, factor in factors.items():
             before, after = getattr(base, output), getattr(got, output)
@@ -278,8 +280,8 @@ def _weights_constant(reference: Reference) -> Relation:
     call = reference.call
     ones = np.ones_like(call.v)
 
-    def verify(_: Answer, got: Answer, case: str) -> list[Finding]:
-        return [_sums_to_one(reference, got.out, case, "constant_v")]
+    def verify(_: Answer, got: Answer, case: str, tier: str) -> list[Finding]:
+        return [_sums_to_one(reference, got.out, case, tier, "constant_v")]
 
     return Relation("constant_v", changed(call, v=ones), verify)
 
@@ -289,29 +291,32 @@ def _weights_one_hot(reference: Reference) -> Relation:
     S, D = call.v.shape[2:]
     hot = np.broadcast_to(np.arange(D) == (np.arange(S)[:, None] % D), call.v.shape)
 
-    def verify(_: Answer, got: Answer, case: str) -> list[Finding]:
+    def verify(_: Answer, got: Answer, case: str, tier: str) -> list[Finding]:
         assert got.out is not None
         total = got.out.astype(np.float64).sum(-1, keepdims=True)
         total = np.where((got.out < 0).any(-1, keepdims=True), np.nan, total)
-        return [_sums_to_one(reference, total, case, "one_hot_v")]
+        return [_sums_to_one(reference, total, case, tier, "one_hot_v")]
 
     return Relation("one_hot_v", changed(call, v=hot.astype(call.v.dtype)), verify)
 
 
-def _sums_to_one(reference: Reference, sums: Array | None, case: str, gate: str) -> Finding:
+def _sums_to_one(
+    reference: Reference, sums: Array | None, case: str, tier: str, gate: str
+) -> Finding:
     """Sums are 1, or 0 in a blind row; p and the output are each rounded, once or thereabouts."""
     assert sums is not None
     call = reference.call
     S = call.k.shape[2]
     u = U16 if call.q.dtype.name == "bfloat16" else U32 * S**0.5
-    expected = np.broadcast_to(_visible(call).any(-1), call.q.shape[:3])[..., None]
-    error = np.abs(sums.astype(np.float64) - expected).max(-1)
-    units = np.where(np.isnan(error), np.inf, error / (4 * u))
+    keys = np.broadcast_to(visible_keys(call).sum(-1), call.q.shape[:3])
+    allowed = 4 * u + 2 * low_precision_sum(keys.astype(np.float64), TIERS[tier].accumulate)
+    error = np.abs(sums.astype(np.float64) - (keys > 0)[..., None]).max(-1)
+    units = np.where(np.isnan(error), np.inf, error / allowed)
     return _finding("weights", gate, case, "out", units)
 
 
 def _repeat(reference: Reference) -> Relation:
-    def verify(base: Answer, got: Answer, case: str) -> list[Finding]:
+    def verify(base: Answer, got: Answer, case: str, _tier: str) -> list[Finding]:
         return [
             _same("repeatable", "repeat", case, o, getattr(base, o), getattr(got, o))
             for o in OUTPUTS
@@ -323,7 +328,7 @@ def _repeat(reference: Reference) -> Relation:
 # Comparisons. A row is named by (batch, head, row); the first broken one is reported.
 
 
-def _visible(call: Call) -> Array:
+def visible_keys(call: Call) -> Array:
     """Bool `[B or 1, 1, T, S]`."""
     mask = visible(call.q.shape[2], call.k.shape[2], causal=call.causal, key_mask=call.key_mask)
     return mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
@@ -333,7 +338,7 @@ def _some_key(reference: Reference, rng: np.random.Generator) -> tuple[int, int,
     """A key (batch, key head, index) that some row sees and, if it can be, some row does not."""
     call = reference.call
     B, Hkv, S = call.k.shape[:3]
-    mask = np.broadcast_to(_visible(call), (B, 1, call.q.shape[2], S))
+    mask = np.broadcast_to(visible_keys(call), (B, 1, call.q.shape[2], S))
     h = int(rng.integers(Hkv))
     b = int(rng.choice(np.flatnonzero(mask.any((1, 2, 3)))))
     seen = mask[b, 0].any(0)
@@ -343,7 +348,7 @@ def _some_key(reference: Reference, rng: np.random.Generator) -> tuple[int, int,
 
 def _replaced(x: Array, where: Array, rng: np.random.Generator) -> Array:
     """Other finite values, twice as large as N(0, 1), in the rows `where` `[B, H, rows]`."""
-    other = (2 * rng.standard_normal(x.shape)).astype(np.float32)
+    other = np.asarray(2 * rng.standard_normal(x.shape)).astype(np.float32)
     return np.where(where[..., None], other, x.astype(np.float32)).astype(x.dtype)
 
 

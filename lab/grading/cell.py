@@ -1,0 +1,119 @@
+"""Grade the implementation of a cell, in a worker process.
+
+Two entries: one for implementations the lab ships (they run in the worker), one for a stranger's
+file (the worker judges, the file runs in sandboxed processes of its own).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from lab.cells import Cell
+from lab.config import from_plain
+from lab.grading.cases import SUITE
+from lab.grading.engine import grade
+from lab.grading.process import Limits
+from lab.grading.sandbox import Sandbox
+from lab.grading.seeds import SeedPlan
+from lab.grading.supports import Supports
+
+
+def grade_shipped(payload: dict[str, Any]) -> dict[str, Any]:
+    """Worker entry for kernels and library candidates; `payload["config"]` is a plain config.
+
+    Returns:
+        `rubric` (the section), platform, device_kind, device_count, interpret.
+    """
+    import jax
+
+    from lab import programs
+    from lab.grading.executor import InProcess, call_of
+
+    cell = Cell(from_plain(payload["config"]))
+    device = jax.devices()[0]
+    interpret = device.platform == "cpu"
+    attention = programs.implementation(cell, interpret=interpret).attention
+    executor = InProcess(attention)
+    candidate = cell.config.candidate
+    section = grade(
+        executor,
+        policy=cell.config.dtype.name,
+        tier=candidate.tier,
+        expected=candidate.expected,  # type: ignore[arg-type]
+        seed=cell.config.seed,
+    )
+    first = call_of(SUITE[0].problem(cell.policy(), cell.config.seed), backward=False)
+    return {
+        "rubric": section.model_dump(mode="json"),
+        "platform": device.platform,
+        "device_kind": device.device_kind,
+        "device_count": jax.device_count(),
+        "interpret": interpret and executor.contains_pallas(first),
+    }
+
+
+def grade_stranger(payload: dict[str, Any]) -> dict[str, Any]:
+    """Worker entry for `candidate=custom`: seeds it cannot know, processes it cannot leave."""
+    cell = Cell(from_plain(payload["config"]))
+    candidate = cell.config.candidate
+    assert candidate.path is not None
+    assert candidate.function is not None
+    plan = SeedPlan.draw()
+    commitment = plan.commitment  # on record before the file is even read
+    supports = candidate.supports
+    sandbox = Sandbox(
+        candidate.path,
+        candidate.function,
+        supports=Supports(
+            None if supports.head_dims is None else tuple(supports.head_dims),
+            supports.length_multiple_of,
+            supports.causal.value,
+            supports.key_mask,
+        ),
+        backward=candidate.backward.value,
+        claims=candidate.claims,
+        limits=Limits(
+            call_s=candidate.call_limit_s,
+            total_s=max(1.0, cell.config.deadline_s - 30.0),
+            memory_bytes=candidate.memory_limit_mib << 20,
+            output_bytes=candidate.output_limit_mib << 20,
+        ),
+    )
+    with sandbox:
+        section = grade(
+            sandbox,
+            policy=cell.config.dtype.name,
+            tier=candidate.tier,
+            expected=candidate.expected,  # type: ignore[arg-type]
+            backward=candidate.backward.value,
+            seed=plan.seed,
+            rejection=lambda: sandbox.rejection,
+        )
+    report = sandbox.report
+    inside = any(dot["inside"] for dots in report.dots.values() for dot in dots)
+    details = {
+        **section.details,
+        "seed_plan": {"commitment": commitment, "secret": plan.secret},
+        "sandbox": _finite(report.to_json()),
+    }
+    return {
+        "rubric": {**section.model_dump(mode="json"), "details": details},
+        "platform": "cpu",
+        "device_kind": "cpu",
+        "device_count": 1,
+        "interpret": inside,
+    }
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """JSON without NaN or infinity, which records refuse."""
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else None
+    return value

@@ -1,0 +1,137 @@
+"""Put an implementation through the cases: one batch of calls, then findings at any tier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lab.grading.checks import CHECKS
+from lab.grading.findings import OUTPUTS, Finding
+from lab.grading.numeric import Reference, judge_attention
+from lab.grading.relations import Relation, empty_rows, relations, visible_keys
+
+if TYPE_CHECKING:
+    from lab.grading.cases import Case
+    from lab.grading.executor import Answer, Call, Executor
+    from lab.problems import DtypePolicy
+
+
+@dataclass(frozen=True)
+class Examined:
+    """One case, the answer to it, and the answers to the related calls."""
+
+    case: Case
+    reference: Reference
+    answer: Answer
+    related: tuple[tuple[Relation, Answer], ...]
+
+    @property
+    def judged(self) -> bool:
+        """Whether there is an answer to judge (not a refusal, not an error)."""
+        return self.answer.kind == "ok"
+
+
+def examine(
+    executor: Executor,
+    policy: DtypePolicy,
+    cases: Sequence[Case],
+    seed: Callable[[str], int],
+    *,
+    backward: bool = True,
+    every_relation: bool = False,
+) -> list[Examined]:
+    """Ask everything in one batch and pair questions with answers.
+
+    Args:
+        executor: runs the implementation.
+        policy: dtypes of the inputs.
+        cases: what to ask.
+        seed: the seed of a case, by its name.
+        backward: whether gradients are asked for.
+        every_relation: relations on every case, not only where the case says so.
+    """
+    asked: list[tuple[Case, Reference, list[Relation]]] = []
+    calls: list[Call] = []
+    for case in cases:
+        reference = Reference(case.problem(policy, seed(case.name)))
+        related = []
+        if case.relations or every_relation:
+            related = relations(reference, seed(f"{case.name} relations"))
+        asked.append((case, reference, related))
+        calls += [reference.call, *(relation.call for relation in related)]
+    if not backward:
+        calls = [replace(call, cotangent=None) for call in calls]
+    answers = iter([_checked(a, c) for a, c in zip(executor.run(calls), calls, strict=True)])
+    examined = []
+    for case, reference, related in asked:
+        answer = next(answers)
+        pairs = tuple((relation, next(answers)) for relation in related)
+        examined.append(Examined(case, reference, answer, pairs))
+    return examined
+
+
+def findings(examined: Examined, tier: str) -> list[Finding]:
+    """Everything the checks say about one case, judged at a tier."""
+    case, base = examined.case, examined.answer
+    if base.kind == "unsupported":
+        return []
+    if base.kind == "error":
+        return [_contract(case, base.detail)]
+    found = [Finding("contract", "answer", case.name, "", passed=True, units=0.0)]
+    found += judge_attention(
+        _seeing_rows(base, examined.reference),
+        examined.reference,
+        tier,
+        check=case.check,
+        case=case.name,
+        outputs=OUTPUTS,
+    )
+    found += empty_rows(examined.reference, base, case.name)
+    for relation, answer in examined.related:
+        if answer.kind != "ok":
+            found.append(_contract(case, f"{relation.name}: {answer.detail}"))
+        else:
+            found += relation.verify(base, answer, case.name, tier)
+    return found
+
+
+def _seeing_rows(answer: Answer, reference: Reference) -> Answer:
+    """The answer with rows that see no key set to 0: `empty_rows` judges those, and exactly."""
+    blind = ~visible_keys(reference.call).any(-1)
+    if not blind.any():
+        return answer
+    rows = np.broadcast_to(blind, reference.call.q.shape[:3])[..., None]
+    out = None if answer.out is None else np.where(rows, 0, answer.out).astype(answer.out.dtype)
+    dq = None if answer.dq is None else np.where(rows, 0, answer.dq).astype(answer.dq.dtype)
+    return replace(answer, out=out, dq=dq)
+
+
+def _contract(case: Case, detail: str) -> Finding:
+    assert "contract" in CHECKS
+    return Finding("contract", "answer", case.name, "", passed=False, units=np.inf, note=detail)
+
+
+def _checked(answer: Answer, call: Call) -> Answer:
+    """The answer, or an `error` answer that says what is wrong with its arrays."""
+    if answer.kind != "ok":
+        return answer
+    expected = {"out": call.q, "dq": call.q, "dk": call.k, "dv": call.v}
+    for name, like in expected.items():
+        got = getattr(answer, name)
+        if got is None and name != "out":
+            continue
+        dtype = like.dtype if call.cotangent is None or name != "out" else call.cotangent.dtype
+        if type(got) is not np.ndarray:
+            return _error(answer, f"{name} is {type(got).__name__}, not an array")
+        if got.shape != like.shape:
+            return _error(answer, f"{name} has shape {got.shape}, not {like.shape}")
+        if got.dtype != dtype:
+            return _error(answer, f"{name} has dtype {got.dtype.name}, not {dtype.name}")
+    return answer
+
+
+def _error(answer: Answer, detail: str) -> Answer:
+    return replace(answer, kind="error", detail=detail, out=None, dq=None, dk=None, dv=None)

@@ -1,0 +1,73 @@
+"""The scorecard a person reads: points per risk, the worst error, the fault, what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from lab.grading.checks import CHECKS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import RenderableType
+
+    from lab.records import RubricSection
+
+COLOUR = {"accepted": "green", "accepted_lower_tier": "yellow", "rejected": "red"}
+BAR = 20  # characters
+
+
+def render(section: RubricSection, title: str) -> RenderableType:
+    """One panel: verdict, table of risks, worst error, class, advice."""
+    colour = COLOUR[section.verdict]
+    share = section.score / section.max_score if section.max_score else 0.0
+    filled = round(BAR * share)
+    head = Text.assemble(
+        (section.verdict.replace("_", " ").upper(), f"bold {colour}"),
+        f"   {section.score:g} / {section.max_score:g}  ",
+        ("█" * filled, colour),
+        ("░" * (BAR - filled), "dim"),
+        f"   tier {section.tier}" if section.tier else "",
+    )
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    for column in ("", "risk", "points", "what happened"):
+        table.add_column(column, justify="right" if column == "points" else "left")
+    for item in section.items:
+        mark = Text("✓", "green") if item.passed else Text("✗", "bold red")
+        note = item.note or CHECKS[item.id].title
+        style = "dim" if item.passed else ""
+        points = f"{item.earned:g}/{item.points:g}"
+        table.add_row(mark, Text(item.id), points, Text(note, style))
+    return Panel(Group(head, Text(), table, *_foot(section)), title=title, border_style=colour)
+
+
+def _foot(section: RubricSection) -> list[Text]:
+    lines = []
+    worst = section.worst
+    if worst is not None and worst.batch is not None:
+        size = "not finite, or a relation broken" if worst.units is None else f"{worst.units:.3g}"
+        where = f"batch {worst.batch}, head {worst.head}, row {worst.row}"
+        lines.append(Text(f"worst error, in units of its bound: {size}  ({where})"))
+    if section.fault_class:
+        lines.append(Text.assemble("fault class: ", (section.fault_class, "bold")))
+    if section.advice:
+        lines.append(Text.assemble("advice: ", (section.advice, "italic")))
+    if section.verdict != section.expected:
+        lines.append(Text(f"expected verdict: {section.expected}", "bold red"))
+    return [Text(), *lines] if lines else []
+
+
+def show(section: RubricSection, title: str, console: Console) -> None:
+    """Print the scorecard."""
+    console.print(render(section, title))
+
+
+def write(section: RubricSection, title: str, path: Path) -> None:
+    """Write the scorecard as plain text."""
+    with path.open("w", encoding="utf-8") as file:
+        show(section, title, Console(file=file, width=110, no_color=True))
