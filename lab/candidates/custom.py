@@ -84,9 +84,9 @@ def describe(error: BaseException, file: Path | None = None) -> str:
     lines = str(error).strip().splitlines()
     text = f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
     if file is not None:
-        for frame in reversed(traceback.extract_tb(error.__traceback__)):
-            if frame.filename == str(file):
-                return f"{text} ({file.name}, line {frame.lineno})"
+        for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+            if frame.f_code.co_filename == str(file):
+                return f"{text} ({file.name}, line {line})"
     return text
 
 

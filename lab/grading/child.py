@@ -68,20 +68,22 @@ class Contract(Exception):  # noqa: N818 - what was broken
     """The function returned something else than one array of the right kind."""
 
 
-def deny(
-    reason: str,
-    _write: Callable[[int, bytes], int] = os.write,  # bound now, lest they be replaced
-    _exit: Callable[[int], NoReturn] = os._exit,
-) -> NoReturn:
-    """Report a violation and end the process: nothing can catch this."""
-    _write(ALARMS, reason.encode(errors="replace")[:900])
-    _exit(VIOLATION_EXIT)
+def _make_deny(token: str) -> Callable[[str], NoReturn]:
+    """What reports a violation and ends the process; nothing can catch it."""
+    write, leave = os.write, os._exit  # bound now, lest they be replaced
+
+    def deny(reason: str) -> NoReturn:
+        write(ALARMS, f"{token} {reason}".encode(errors="replace")[:900])
+        leave(VIOLATION_EXIT)
+
+    return deny
 
 
 class Tracer:
     """Answers for a stranger's file."""
 
-    def __init__(self) -> None:
+    def __init__(self, deny: Callable[[str], NoReturn]) -> None:
+        self.deny = deny
         self.file = Path()
         self.function: Callable[..., Any] | None = None
         self.originals = guard.snapshot()
@@ -91,7 +93,10 @@ class Tracer:
         """Import the file and find the function."""
         self.file = Path(header["path"])
         folder = self.file.parent
-        guard.Guard(deny, lab=LAB, folder=folder, scratch=Path.cwd()).install()
+        harness = [*_PATHS, Path(__file__)]
+        guard.Guard(
+            self.deny, lab=LAB, harness=harness, folder=folder, scratch=Path.cwd()
+        ).install()
         try:
             self.function = custom.load_file(self.file, header["function"])
         except custom.CandidateFileError as error:
@@ -103,41 +108,43 @@ class Tracer:
         """Turn the function into a program for one signature, without and with gradients."""
         answer: dict[str, Any] = {"kind": "ok", "detail": "", "backward_error": None}
         try:
-            forward = self.program(header, backward=False)
+            chosen = self.jaxpr(header, backward=False)
         except BaseException as error:  # noqa: BLE001 - whatever a stranger raises is an answer
             self.check_replaced()
             return {**answer, **self.failure(error)}, []
-        answer["forward"] = self.describe(forward)
-        chosen = forward
-        if header["backward"]:
+        answer["forward"] = self.describe(chosen)
+        backward = header["backward"]
+        if backward:
             try:
-                chosen = self.program(header, backward=True)
+                chosen = self.jaxpr(header, backward=True)
                 answer["with_gradients"] = self.describe(chosen)
             except BaseException as error:  # noqa: BLE001 - same
                 answer["backward_error"] = self.failure(error)["detail"]
+                backward = False
+        self.check_stable(header, chosen, backward=backward)
         self.check_replaced()
         try:
-            data = export.export(jax.jit(jaxpr_as_fun(chosen)), platforms=["cpu"])(
-                *_abstract(header, backward=chosen is not forward)
-            ).serialize()
+            program = export.export(jax.jit(jaxpr_as_fun(chosen)), platforms=["cpu"])
+            data = program(*_abstract(header, backward=backward)).serialize()
         except BaseException as error:  # noqa: BLE001 - e.g. what this interpreter cannot do
             return {**answer, "exported": False, "detail": self.failure(error)["detail"]}, []
         answer["exported"] = True
         return answer, [np.frombuffer(bytes(data), np.uint8)]
 
-    def program(self, header: dict[str, Any], *, backward: bool) -> Any:  # noqa: ANN401
-        """The closed jaxpr of one signature; traced twice, to see whether it stays the same."""
+    def jaxpr(self, header: dict[str, Any], *, backward: bool) -> Any:  # noqa: ANN401
+        """The closed jaxpr of one signature. Kernels are interpreted, whatever they ask for."""
         arguments = _abstract(header, backward=backward)
-        traced = [self.jaxpr(header, arguments, backward=backward) for _ in range(2)]
-        first, second = (claims.walk(t).fingerprint for t in traced)
-        if first != second:
-            raise Contract("is another program each time it is traced")
-        return traced[0]
-
-    def jaxpr(self, header: dict[str, Any], arguments: list[Any], *, backward: bool) -> Any:  # noqa: ANN401
-        """Trace once. Pallas kernels are interpreted, whatever they ask for."""
         with pltpu.force_tpu_interpret_mode(True):  # type: ignore[arg-type]  # True: as plain HLO
             return jax.jit(self.flat(header, backward=backward)).trace(*arguments).jaxpr
+
+    def check_stable(self, header: dict[str, Any], first: Any, *, backward: bool) -> None:  # noqa: ANN401
+        """A violation if tracing the same function again gives another program."""
+        try:
+            second = claims.fingerprint(self.jaxpr(header, backward=backward))
+        except BaseException as error:  # noqa: BLE001 - once it did not raise
+            second = self.failure(error)["detail"]
+        if second != claims.fingerprint(first):
+            self.deny("is another program each time it is traced")
 
     def flat(self, header: dict[str, Any], *, backward: bool) -> Callable[..., Any]:
         """The function as one of arrays only: (q, k, v[, key_mask][, cotangent]) -> arrays."""
@@ -171,7 +178,7 @@ class Tracer:
         """Call the function itself on arrays, in TPU interpret mode; kernels run as on a chip."""
         try:
             with pltpu.force_tpu_interpret_mode(pltpu.InterpretParams()):
-                result = _evaluate(self.callable(header), arrays)
+                result = _evaluate(self.callable(header), arrays, self.deny)
         except BaseException as error:  # noqa: BLE001 - whatever a stranger raises is an answer
             self.check_replaced()
             return self.failure(error), []
@@ -209,34 +216,36 @@ class Tracer:
         """A violation if the stranger's code replaced functions of the libraries it runs on."""
         names = guard.replaced(self.originals)
         if names:
-            deny(f"replaces functions of the libraries it is judged with: {', '.join(names[:3])}")
+            self.deny(
+                f"replaces functions of the libraries it is judged with: {', '.join(names[:3])}"
+            )
 
 
 class Runner:
     """Answers for compiled programs, without any of the stranger's Python."""
 
-    def __init__(self) -> None:
+    def __init__(self, deny: Callable[[str], NoReturn]) -> None:
+        self.deny = deny
         self.programs: dict[str, Callable[..., Any]] = {}
 
     def load(self, header: dict[str, Any], arrays: Arrays) -> Reply:
         """Take a program in and compile it."""
         try:
             program = export.deserialize(bytearray(arrays[0].tobytes()))
-            names = _custom_calls(program)
+            names = ", ".join(_custom_calls(program))
+            if names:
+                return {"ok": False, "detail": f"calls native or host functions: {names}"}, []
+            arguments = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in program.in_avals]
+            compiled = jax.jit(program.call).lower(*arguments).compile()
         except Exception as error:  # noqa: BLE001 - the bytes come from a stranger
-            return {"ok": False, "detail": f"cannot be read: {custom.describe(error)}"}, []
-        if names:
-            return {
-                "ok": False,
-                "detail": f"calls native or host functions: {', '.join(names)}",
-            }, []
-        self.programs[header["id"]] = jax.jit(program.call)
+            return {"ok": False, "detail": f"cannot be compiled: {custom.describe(error)}"}, []
+        self.programs[header["id"]] = compiled
         return {"ok": True}, []
 
     def call(self, header: dict[str, Any], arrays: Arrays) -> Reply:
         """Run a program."""
         try:
-            return {"kind": "ok"}, _evaluate(self.programs[header["id"]], arrays)
+            return {"kind": "ok"}, _evaluate(self.programs[header["id"]], arrays, self.deny)
         except Exception as error:  # noqa: BLE001 - what the compiler or runtime says is an answer
             return {"kind": "error", "detail": f"fails: {custom.describe(error)}"}, []
 
@@ -260,7 +269,9 @@ def _check_result(out: Any, q: Any, dtype: str) -> None:  # noqa: ANN401
         raise Contract(f"returns dtype {out.dtype}, expected {dtype}")
 
 
-def _evaluate(function: Callable[..., Any], arrays: Arrays) -> Arrays:
+def _evaluate(
+    function: Callable[..., Any], arrays: Arrays, deny: Callable[[str], NoReturn]
+) -> Arrays:
     """Call on fresh copies; every leaf is awaited and copied out; inputs must stay as they were."""
     inputs = [jnp.array(a, copy=True) for a in arrays]
     jax.block_until_ready(inputs)
@@ -303,11 +314,13 @@ def main() -> None:
         header, size = wire.decode_header(text, max_bytes=sys.maxsize)
         arrays = wire.decode_arrays(header, inbox.read(size))
         if header["op"] == "start":
-            roles["role"] = Tracer() if header["role"] == "tracer" else Runner()
+            deny = _make_deny(header["alarm"])
+            roles["role"] = Tracer(deny) if header["role"] == "tracer" else Runner(deny)
             reply: Reply = ({"ok": True, "isolated": ISOLATED}, [])
         else:
             reply = getattr(roles["role"], header["op"])(header, arrays)
-        outbox.write(wire.encode(*reply))
+        answer, results = reply
+        outbox.write(wire.encode({**answer, "nonce": header["nonce"]}, results))
         outbox.flush()
 
 

@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 DOTS = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general")
+KERNELS = ("pallas_call", "core_map", "mpmd_map")
 PRODUCTS = ("mul", "exp", "exp2")
 HOST_WORDS = ("callback", "debug_print", "infeed", "outfeed", "outside_call")
+CALLS = ("jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "custom_jvp_call",
+         "custom_vjp_call")  # fmt: skip
 NATIVE = ("ffi_call", "custom_call")
 
 
@@ -48,7 +51,6 @@ class Program:
         lab_files: files of the lab that contributed equations.
         constant_bytes: bytes of arrays baked into the program.
         reads_inputs: whether the results depend on any of q, k, v.
-        fingerprint: sha256 over the equations, equal for two traces of one program.
     """
 
     dots: tuple[Dot, ...]
@@ -59,7 +61,6 @@ class Program:
     lab_files: tuple[str, ...]
     constant_bytes: int
     reads_inputs: bool
-    fingerprint: str
 
     def to_json(self) -> dict[str, Any]:
         """The same as JSON values."""
@@ -73,11 +74,9 @@ def walk(closed: Any, *, lab: str = "") -> Program:  # noqa: ANN401 - a ClosedJa
         closed: what `jax.jit(f).trace(...).jaxpr` or `jax.make_jaxpr` returns.
         lab: the lab's package directory, to recognise its files among the equations' origins.
     """
-    from jax._src.interpreters import partial_eval
-
     equations = list(_equations(closed.jaxpr))
     names = [equation.primitive.name for equation, _ in equations]
-    live, used = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
+    live, read = _live(closed.jaxpr, _variables(closed.jaxpr.outvars))
     dots, kernels, largest = _products(live)
     return Program(
         dots=dots,
@@ -87,9 +86,20 @@ def walk(closed: Any, *, lab: str = "") -> Program:  # noqa: ANN401 - a ClosedJa
         native_calls=tuple(sorted({n for n in names if n in NATIVE})),
         lab_files=tuple(sorted(_files(equations, lab))) if lab else (),
         constant_bytes=sum(getattr(c, "nbytes", 0) for c in _constants(closed)),
-        reads_inputs=any(used[:3]),
-        fingerprint=_fingerprint(equations),
+        reads_inputs=any(v in read for v in closed.jaxpr.invars[:3]),
     )
+
+
+def fingerprint(closed: Any) -> str:  # noqa: ANN401 - a ClosedJaxpr
+    """sha256 over a closed jaxpr's equations: equal for two traces of one program."""
+    from jax._src import core
+
+    digest = hashlib.sha256()
+    for equation, inside in _equations(closed.jaxpr):
+        literals = [str(v.val) for v in equation.invars if isinstance(v, core.Literal)]
+        outs = [str(v.aval) for v in equation.outvars]
+        digest.update(repr((equation.primitive.name, inside, literals, outs)).encode())
+    return digest.hexdigest()
 
 
 def pallas_problem(program: Program, *, products: int) -> str | None:
@@ -118,15 +128,58 @@ def pallas_problem(program: Program, *, products: int) -> str | None:
 
 def _equations(jaxpr: Any, inside: str | None = None) -> Iterator[tuple[Any, str | None]]:  # noqa: ANN401
     """Every equation, those of nested programs too, with the kernel it is part of."""
-    from jax._src import core
-
     for equation in jaxpr.eqns:
         yield equation, inside
-        within = inside
-        if equation.primitive.name == "pallas_call":
-            within = _kernel_name(equation)
-        for nested in core.jaxprs_in_params(equation.params):
-            yield from _equations(getattr(nested, "jaxpr", nested), within)
+        for nested in _nested(equation):
+            yield from _equations(nested, _within(equation, inside))
+
+
+def _live(
+    jaxpr: Any,  # noqa: ANN401
+    wanted: set[Any],
+    inside: str | None = None,
+) -> tuple[list[tuple[Any, str | None]], set[Any]]:
+    """The equations that the `wanted` variables depend on, and all variables these read.
+
+    A nested program that gives its equation's results one by one (jit, custom_vjp) is followed
+    result by result; any other (a loop, a kernel) counts as a whole.
+    """
+    found: list[tuple[Any, str | None]] = []
+    read = set(wanted)
+    for equation in reversed(jaxpr.eqns):
+        if not any(v in read for v in equation.outvars):
+            continue
+        found.append((equation, inside))
+        nested = _nested(equation)
+        inputs: Sequence[int] = range(len(equation.invars))
+        if equation.primitive.name in CALLS and len(nested) == 1:
+            pairs = zip(nested[0].outvars, equation.outvars, strict=True)
+            results = _variables(v for v, outer in pairs if outer in read)
+            equations, used = _live(nested[0], results, inside)
+            found += equations
+            inputs = [i for i, v in enumerate(nested[0].invars) if v in used]
+        else:
+            for inner in nested:
+                found += _equations(inner, _within(equation, inside))
+        read |= _variables(equation.invars[i] for i in inputs)
+    return found, read
+
+
+def _nested(equation: Any) -> list[Any]:  # noqa: ANN401
+    from jax._src import core
+
+    nested = core.jaxprs_in_params(equation.params)
+    return [getattr(program, "jaxpr", program) for program in nested]
+
+
+def _within(equation: Any, inside: str | None) -> str | None:  # noqa: ANN401
+    return _kernel_name(equation) if equation.primitive.name in KERNELS else inside
+
+
+def _variables(atoms: Iterable[Any]) -> set[Any]:
+    from jax._src import core
+
+    return {atom for atom in atoms if not isinstance(atom, core.Literal)}
 
 
 def _kernel_name(equation: Any) -> str:  # noqa: ANN401
@@ -135,13 +188,15 @@ def _kernel_name(equation: Any) -> str:  # noqa: ANN401
     return str(params.get("name") or getattr(info, "func_name", None) or "pallas_call")
 
 
-def _products(jaxpr: Any) -> tuple[tuple[Dot, ...], dict[str, int], int]:  # noqa: ANN401
+def _products(
+    equations: Sequence[tuple[Any, str | None]],
+) -> tuple[tuple[Dot, ...], dict[str, int], int]:
     dots: Counter[tuple[str | None, tuple[str, str], str]] = Counter()
     kernels: Counter[str] = Counter()
     largest = 0
-    for equation, inside in _equations(jaxpr):
+    for equation, inside in equations:
         name = equation.primitive.name
-        if name == "pallas_call":
+        if name in KERNELS:
             kernels[_kernel_name(equation)] += 1
         elif name in DOTS:
             left, right = (str(var.aval.dtype) for var in equation.invars[:2])
@@ -177,14 +232,3 @@ def _files(equations: Sequence[tuple[Any, str | None]], lab: str) -> set[str]:
         for origin in origins
         if origin.is_relative_to(root) and origin.name != "child.py"  # the harness itself
     }
-
-
-def _fingerprint(equations: Sequence[tuple[Any, str | None]]) -> str:
-    from jax._src import core
-
-    digest = hashlib.sha256()
-    for equation, inside in equations:
-        literals = [str(v.val) for v in equation.invars if isinstance(v, core.Literal)]
-        outs = [str(v.aval) for v in equation.outvars]
-        digest.update(repr((equation.primitive.name, inside, literals, outs)).encode())
-    return digest.hexdigest()

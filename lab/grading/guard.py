@@ -12,11 +12,11 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 FORBIDDEN = {
     "starts a process": (
@@ -51,19 +51,27 @@ class Guard:
     """The audit hook: calls `deny(reason)`, which must not return, on a violation."""
 
     def __init__(
-        self, deny: Callable[[str], None], *, lab: Path, folder: Path, scratch: Path
+        self,
+        deny: Callable[[str], None],
+        *,
+        lab: Path,
+        harness: Sequence[Path],
+        folder: Path,
+        scratch: Path,
     ) -> None:
         """Take note of what is allowed; nothing is watched before `install`.
 
         Args:
             deny: reports one line and ends the process.
             lab: the lab's package directory, which the stranger may not read.
+            harness: files in it that are no secret: a traceback shows their lines.
             folder: the stranger's own folder (a `lab` that lives there is the stranger's own).
             scratch: the only directory that may be written to.
         """
         # Bound here, lest the stranger's replacements be used.
         self._deny, self._realpath, self._decode = deny, os.path.realpath, os.fsdecode
         self._lab, self._scratch = os.path.realpath(lab), os.path.realpath(scratch)
+        self._harness = {os.path.realpath(path) for path in harness}
         self._own_process = f"/proc/{os.getpid()}"
         own = (folder / "lab.py", folder / "lab")
         self._lab_is_theirs = any(p.exists() and os.path.realpath(p) != self._lab for p in own)
@@ -93,7 +101,7 @@ class Guard:
         where = self._real(path)
         if where is None:
             return
-        if _inside(where, self._lab):
+        if _inside(where, self._lab) and where not in self._harness:
             self._deny(f"reads lab{where[len(self._lab) :]}: {LAB_USE}")
         other = where.startswith("/proc/") and where.split("/")[2].isdigit()
         if other and (where.endswith("/mem") or not _inside(where, self._own_process)):
@@ -116,12 +124,12 @@ def _inside(path: str, directory: str) -> bool:
 
 
 def snapshot() -> Originals:
-    """Functions and classes of the watched libraries as they are now, with the functions' code."""
+    """What can be called in the watched libraries as it is now, with the functions' code."""
     return {key: (value, _code(value)) for key, value in _callables()}
 
 
 def replaced(originals: Originals) -> list[str]:
-    """Names whose function or class is no longer the original; additions do not count."""
+    """Names of what is no longer the original; additions do not count."""
     now = dict(_callables())
     return [
         ".".join(key)
@@ -135,13 +143,13 @@ def _code(value: object) -> object:
 
 
 def _callables() -> Iterator[tuple[tuple[str, str], object]]:
-    kinds = (FunctionType, BuiltinFunctionType, type)
     for name, module in list(sys.modules.items()):
         watched = name.split(".")[0] in WATCHED_PACKAGES or name in WATCHED_MODULES
+        watched = watched or name.startswith("sandbox_")  # the harness's own files
         if not watched or not isinstance(module, ModuleType):
             continue
         for attribute, value in list(vars(module).items()):
-            if not isinstance(value, kinds):
+            if not callable(value):
                 continue
             yield (name, attribute), value
             if isinstance(value, type) and value.__module__ == name:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import selectors
 import shutil
 import signal
@@ -61,6 +62,15 @@ class Limits:
     processes: int = 2
 
 
+@dataclass
+class _Request:
+    nonce: str
+    unsent: memoryview
+    deadline: float
+    seconds: float
+    doing: str
+
+
 class Child:
     """One run of child.py in its own session, with a private directory and a bare environment."""
 
@@ -68,7 +78,7 @@ class Child:
         """Start it.
 
         Args:
-            name: who is inside, for the reasons given: "it" or "its compiled program".
+            name: the subject of the reasons given, e.g. "its compiled program "; may be empty.
             limits: what it may use.
         """
         self.name, self.limits = name, limits
@@ -76,7 +86,8 @@ class Child:
         self.log = bytearray()
         self._logged_bytes = 0
         self._weigh_at = 0.0
-        self._alarm = b""
+        self._pending: _Request | None = None
+        self._alarm, self._alarm_token = b"", secrets.token_hex(8)
         self._received = bytearray()
         self.scratch = Path(tempfile.mkdtemp(prefix="lab-sandbox-"))
         command_out, self._command = os.pipe()
@@ -86,7 +97,7 @@ class Child:
         ends = (command_out, result_in, alarm_in)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-B", str(PROGRAM), *map(str, ends)],
+                [sys.executable, "-I", "-B", "-u", str(PROGRAM), *map(str, ends)],
                 stdin=subprocess.DEVNULL,
                 stdout=log_in,
                 stderr=log_in,
@@ -123,42 +134,67 @@ class Child:
         Raises:
             Stopped: over a limit, a violation, an end without an answer, a malformed answer.
         """
-        outgoing = memoryview(wire.encode(header, arrays))
-        deadline = time.monotonic() + seconds
+        self.post(header, arrays, seconds=seconds, doing=doing)
+        return self.collect(max_bytes)
+
+    def post(
+        self, header: dict[str, Any], arrays: Sequence[Array] = (), *, seconds: float, doing: str
+    ) -> None:
+        """Send one request, as far as its pipe takes it; `collect` the answer before the next."""
+        nonce = secrets.token_hex(8)  # the answer must repeat it
+        header = {**header, "nonce": nonce, "alarm": self._alarm_token}
+        self._pending = _Request(
+            nonce,
+            memoryview(wire.encode(header, arrays)),
+            time.monotonic() + seconds,
+            seconds,
+            doing,
+        )
+        self._send(self._pending)
+
+    def collect(self, max_bytes: int = 0) -> tuple[dict[str, Any], list[Array]]:
+        """Wait for the answer to what was posted; raises as `ask`."""
+        request = self._pending
+        assert request is not None
         try:
-            while (frame := self._frame(max_bytes)) is None:
-                outgoing = self._move(outgoing)
-                self._check(doing)
-                if time.monotonic() > deadline:
-                    self._stop(f"did not finish {doing} within {seconds:g} s")
+            while (frame := self._frame(request.nonce, max_bytes)) is None:
+                self._move(request)
+                self._check(request.doing)
+                if time.monotonic() > request.deadline:
+                    self._stop(f"did not finish {request.doing} within {request.seconds:g} s")
         except wire.Malformed as error:
             self.close()
-            raise Stopped(f"{self.name} answered with a malformed frame: {error}") from None
+            raise Stopped(f"{self.name}answered with a malformed frame: {error}") from None
         except Stopped:
             self.close()
             raise
+        self._pending = None
         return frame
 
     def _stop(self, reason: str) -> NoReturn:
-        raise Stopped(f"{self.name} {reason}")
+        raise Stopped(f"{self.name}{reason}")
 
-    def _move(self, outgoing: memoryview) -> memoryview:
-        """Move what can be moved, waiting at most `POLL_S`; return what is still to be sent."""
+    def _move(self, request: _Request) -> None:
+        """Move what can be moved, waiting at most `POLL_S`."""
         with selectors.DefaultSelector() as selector:
             for fd in self._open - {self._command}:
                 selector.register(fd, selectors.EVENT_READ)
-            if outgoing and self._command in self._open:
+            if request.unsent and self._command in self._open:
                 selector.register(self._command, selectors.EVENT_WRITE)
-            ready = [key.fd for key, _ in selector.select(POLL_S)]
+            ready = {key.fd for key, _ in selector.select(POLL_S)}
         if self._command in ready:
-            try:
-                outgoing = outgoing[os.write(self._command, outgoing[:CHUNK_BYTES]) :]
-            except BrokenPipeError:
-                self._forget(self._command)
-        for fd in ready:
-            if fd != self._command:
-                self._receive(fd)
-        return outgoing
+            self._send(request)
+        for fd in ready - {self._command}:
+            self._receive(fd)
+
+    def _send(self, request: _Request) -> None:
+        try:
+            sent = os.write(self._command, request.unsent[:CHUNK_BYTES])
+            request.unsent = request.unsent[sent:]
+        except BlockingIOError:
+            pass
+        except BrokenPipeError:
+            self._forget(self._command)
 
     def _receive(self, fd: int) -> None:
         data = os.read(fd, CHUNK_BYTES)
@@ -177,7 +213,7 @@ class Child:
                     f"{self.name} prints a flood: more than {allowed} on stdout and stderr"
                 )
 
-    def _frame(self, max_bytes: int) -> tuple[dict[str, Any], list[Array]] | None:
+    def _frame(self, nonce: str, max_bytes: int) -> tuple[dict[str, Any], list[Array]] | None:
         """Take one whole frame off what was received, if there is one."""
         data, start = self._received, wire.PREFIX.size
         if len(data) < start:
@@ -186,6 +222,8 @@ class Child:
         if len(data) < end:
             return None
         header, size = wire.decode_header(bytes(data[start:end]), max_bytes=max_bytes)
+        if header.get("nonce") != nonce:
+            raise wire.Malformed("an answer to something that was not asked")
         if len(data) < end + size:
             return None
         if len(data) > end + size:
@@ -197,7 +235,9 @@ class Child:
     def _check(self, doing: str) -> None:
         """Stop on a violation, an end without an answer, too much memory, other processes."""
         if self._alarm:
-            self._stop(self._alarm.decode(errors="replace"))
+            token, _, reason = self._alarm.decode(errors="replace").partition(" ")
+            known = token == self._alarm_token
+            self._stop(reason if known else "writes into the harness's channels")
         if self._result not in self._open:
             self._stop(f"{self._how_it_ended()} while {doing}, without an answer")
         if time.monotonic() < self._weigh_at:
@@ -239,6 +279,9 @@ class Child:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         self._process.wait()
+        with contextlib.suppress(Stopped, BlockingIOError):
+            while self._logs in self._open:  # what it printed last
+                self._receive(self._logs)
         for fd in list(self._open):
             self._forget(fd)
         shutil.rmtree(self.scratch, ignore_errors=True)
@@ -252,6 +295,8 @@ def _environment(scratch: Path) -> dict[str, str]:
         "HOME": str(scratch),
         "TMPDIR": str(scratch),
         "JAX_PLATFORMS": "cpu",
+        # Programs run a few times each: compiling them fast matters more than running them fast.
+        "XLA_FLAGS": "--xla_backend_optimization_level=0",
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
 

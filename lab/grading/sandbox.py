@@ -89,8 +89,7 @@ class _Traced:
 
     failure: Answer | None = None
     backward_error: str | None = None
-    data: Array | None = None  # the program's bytes; None: only the tracer itself can run it
-    loaded: bool = False
+    exported: bool = False  # False: only the tracer itself can run it
 
 
 @dataclass
@@ -158,6 +157,7 @@ class Sandbox:
         self._traced: dict[Signature, _Traced] = {}
         self._tracer: Child | None = None
         self._runner: Child | None = None
+        self._runner_busy = False
         self._spent_s = 0.0
 
     def __enter__(self) -> Self:
@@ -210,7 +210,8 @@ class Sandbox:
             for signature in new:
                 self._traced[signature] = self._trace(signature)
             self._compare_in_place(new)
-        if all(t.data is not None or t.failure for t in self._traced.values()):
+            self._collect_runner()
+        if all(t.exported or t.failure for t in self._traced.values()):
             self._end_tracer()  # before any value that is graded is near a process of its own
         return [
             Answer("unsupported", detail=reason) if reason else self._answer(call)
@@ -220,16 +221,22 @@ class Sandbox:
     def _start(self) -> None:
         if self.path.is_relative_to(LAB):
             raise Stopped(f"{self.path} lies in the lab's own package: move it elsewhere")
-        self._tracer = Child("it", self.limits)
+        self._tracer = Child("", self.limits)
         if self._runner is None:
-            self._runner = Child("its compiled program", self.limits)
-            self._ask(self._runner, {"op": "start", "role": "runner"}, "starting")
+            self._runner = Child("its compiled program ", self.limits)
+            self._post_runner({"op": "start", "role": "runner"}, "starting")
         reply, _ = self._ask(self._tracer, {"op": "start", "role": "tracer"}, "starting")
         self.report.namespaces = bool(reply["isolated"])
         request = {"op": "load", "path": str(self.path), "function": self.function}
         reply, _ = self._ask(self._tracer, request, "importing the file")
         if not reply["ok"]:
             raise Stopped(str(reply["detail"]))
+
+    def _seconds(self, doing: str) -> float:
+        left = self.limits.total_s - self._spent_s
+        if left <= 0:
+            raise Stopped(f"took more than {self.limits.total_s:g} s in all")
+        return min(left, self.limits.start_s if doing == "starting" else self.limits.call_s)
 
     def _ask(
         self,
@@ -240,13 +247,24 @@ class Sandbox:
         max_bytes: int = 0,
     ) -> tuple[dict[str, Any], list[Array]]:
         assert child is not None
-        seconds = self.limits.start_s if doing == "starting" else self.limits.call_s
-        left = self.limits.total_s - self._spent_s
-        if left <= 0:
-            raise Stopped(f"it took more than {self.limits.total_s:g} s in all")
-        return child.ask(
-            header, arrays, seconds=min(seconds, left), doing=doing, max_bytes=max_bytes
-        )
+        seconds = self._seconds(doing)
+        return child.ask(header, arrays, seconds=seconds, doing=doing, max_bytes=max_bytes)
+
+    def _post_runner(
+        self, header: dict[str, Any], doing: str, arrays: Sequence[Array] = ()
+    ) -> None:
+        """Give the runner work to do while the tracer traces."""
+        self._collect_runner()
+        assert self._runner is not None
+        self._runner.post(header, arrays, seconds=self._seconds(doing), doing=doing)
+        self._runner_busy = True
+
+    def _collect_runner(self) -> None:
+        if self._runner_busy and self._runner is not None:
+            self._runner_busy = False
+            reply, _ = self._runner.collect()
+            if not reply["ok"]:
+                raise Stopped(f"its program {reply['detail']}")
 
     def _end_tracer(self) -> None:
         if self._tracer is not None:
@@ -278,7 +296,9 @@ class Sandbox:
             )
         traced = _Traced(backward_error=reply["backward_error"])
         if reply["exported"]:
-            traced.data = arrays[0]
+            traced.exported = True
+            request = {"op": "load", "id": signature.id}
+            self._post_runner(request, "being compiled", arrays)
             self.report.programs[signature.id] = hashlib.sha256(arrays[0].tobytes()).hexdigest()
         else:
             self.report.notes.append(f"runs in its own process: {reply['detail']}")
@@ -302,7 +322,7 @@ class Sandbox:
 
     def _compare_in_place(self, signatures: list[Signature]) -> None:
         """Call the function itself, on values nobody grades: it must do what its program does."""
-        exported = [s for s in signatures if self._traced[s].data is not None]
+        exported = [s for s in signatures if self._traced[s].exported]
         if self.report.in_place_calls or not exported:
             return
         signature = exported[0]
@@ -311,15 +331,17 @@ class Sandbox:
         doing = "being called outside of a trace"
         for arrays in inputs:
             forward = arrays[:-1] if signature.backward else arrays
+            expected = self._execute(signature, arrays)
             reply, got = self._ask(
                 self._tracer, request, doing, forward, max_bytes=self.limits.output_bytes
             )
             self.report.in_place_calls += 1
             if reply["kind"] != "ok":
                 raise Stopped(f"was traced, but {reply['detail']} when called on arrays")
-            expected = self._execute(signature, arrays)
             if not _agree(got[0], expected[0]):
-                raise Stopped("gives another result when it is called than when it is traced")
+                raise Stopped(
+                    "gives another result when it is called on arrays than its traced program"
+                )
 
     def _answer(self, call: Call) -> Answer:
         traced = self._traced[Signature.of(call)]
@@ -348,27 +370,17 @@ class Sandbox:
         size = sum(math.prod(s) * np.dtype(d).itemsize for s, d in expected)
         if size > self.limits.output_bytes:
             raise Stopped(f"its answer of {size} bytes is over candidate.output_limit_mib")
-        child, request = self._runner, {"op": "call", "id": signature.id, "compiled": True}
-        if traced.data is None:
+        request = {"op": "call", "id": signature.id, "compiled": True}
+        child = self._runner
+        if not traced.exported:
             child, request = self._tracer, request | signature.header() | {"backward": gradients}
-        else:
-            self._load(signature, traced)
+        self._collect_runner()
         reply, outputs = self._ask(child, request, "running one call", arrays, max_bytes=size)
         if reply["kind"] != "ok":
             raise Stopped(f"its program {reply['detail']}")
         if [(a.shape, a.dtype.name) for a in outputs] != expected:
             raise Stopped("its program answered with arrays of other shapes than it was traced to")
         return outputs
-
-    def _load(self, signature: Signature, traced: _Traced) -> None:
-        if traced.loaded:
-            return
-        assert traced.data is not None
-        request = {"op": "load", "id": signature.id}
-        reply, _ = self._ask(self._runner, request, "being compiled", [traced.data])
-        if not reply["ok"]:
-            raise Stopped(f"its program {reply['detail']}")
-        traced.loaded = True
 
 
 def _arrays(call: Call) -> list[Array]:
@@ -385,7 +397,7 @@ def _program(described: dict[str, Any]) -> Program:
         )
         return Program(**{**described, "dots": dots})
     except (KeyError, TypeError, ValueError):
-        raise Stopped("it answered with a malformed description of its program") from None
+        raise Stopped("answered with a malformed description of its program") from None
 
 
 def _fresh(signature: Signature) -> list[Array]:
