@@ -7,6 +7,8 @@ and `multiple_of`. The module defines `build(options, *, policy, interpret) -> K
 Nothing here imports jax, so that a configuration can be refused before a worker starts.
 """
 
+from __future__ import annotations
+
 import importlib
 import importlib.util
 from collections.abc import Mapping
@@ -31,7 +33,7 @@ _RULES = frozenset({"literals", "type", "minimum", "maximum", "multiple_of"})
 class MaskedSoftmax(Protocol):
     """Softmax over the last axis of what the mask shows."""
 
-    def __call__(self, logits: "jax.Array", mask: "jax.Array") -> "jax.Array":
+    def __call__(self, logits: jax.Array, mask: jax.Array) -> jax.Array:
         """Map logits [B, H, T, S] (input dtype) and Bool[broadcastable] to fp32 probabilities."""
         ...
 
@@ -41,14 +43,14 @@ class Attention(Protocol):
 
     def __call__(
         self,
-        q: "jax.Array",
-        k: "jax.Array",
-        v: "jax.Array",
+        q: jax.Array,
+        k: jax.Array,
+        v: jax.Array,
         *,
         causal: bool,
-        key_mask: "jax.Array | None" = None,
+        key_mask: jax.Array | None = None,
         scale: float | None = None,
-    ) -> "jax.Array":
+    ) -> jax.Array:
         """Map q [B, Hq, T, D], k and v [B, Hkv, S, D], key_mask Bool[B, S] to [B, Hq, T, D]."""
         ...
 
@@ -86,7 +88,7 @@ def check_options(config: Mapping[str, object]) -> dict[str, object]:
 
 
 def load(
-    config: Mapping[str, object], *, policy: "DtypePolicy", interpret: "Interpret" = False
+    config: Mapping[str, object], *, policy: DtypePolicy, interpret: Interpret = False
 ) -> Kernel:
     """Build the kernel that a configuration names.
 

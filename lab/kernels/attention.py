@@ -5,6 +5,8 @@ The gradient is written out, because the dtype policy must hold backward too: au
 differentiation would round the gradient of the probabilities to the input dtype.
 """
 
+from __future__ import annotations
+
 import functools
 import math
 from collections.abc import Callable
@@ -43,7 +45,7 @@ class Backward(Protocol):
         logits: jax.Array,
         mask: jax.Array | None,
         dp: jax.Array,
-        dtype: "DTypeLike",
+        dtype: DTypeLike,
         delta: jax.Array | None = None,
     ) -> jax.Array:
         """Give the gradient of the logits from dp [B, H, T, S], the probabilities' gradient.
@@ -61,7 +63,7 @@ class Softmax:
     functions reduce in fp32 and return the dtype asked for. A row that shows nothing gives 0.
     """
 
-    forward: "Callable[[jax.Array, jax.Array | None, DTypeLike], jax.Array]"
+    forward: Callable[[jax.Array, jax.Array | None, DTypeLike], jax.Array]
     """(logits, mask, dtype) -> probabilities."""
     backward: Backward
 
@@ -86,7 +88,7 @@ def visible(
     return mask
 
 
-def attention_around(softmax: Softmax, policy: "DtypePolicy") -> "Attention":
+def attention_around(softmax: Softmax, policy: DtypePolicy) -> Attention:
     """Build an attention, in the form of `lab.kernels.Attention`, around a softmax."""
     check_policy(policy)
 
@@ -117,7 +119,7 @@ def attention_around(softmax: Softmax, policy: "DtypePolicy") -> "Attention":
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def _attention(
     softmax: Softmax,
-    policy: "DtypePolicy",
+    policy: DtypePolicy,
     scale: float,
     q: jax.Array,
     k: jax.Array,
@@ -130,7 +132,7 @@ def _attention(
 
 def _forward(
     softmax: Softmax,
-    policy: "DtypePolicy",
+    policy: DtypePolicy,
     scale: float,
     q: jax.Array,
     k: jax.Array,
@@ -146,7 +148,7 @@ def _forward(
 
 
 def _backward(
-    softmax: Softmax, policy: "DtypePolicy", scale: float, kept: Residuals, dout: jax.Array
+    softmax: Softmax, policy: DtypePolicy, scale: float, kept: Residuals, dout: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array, None]:
     # Summing over `g` in the product gives each key the gradients of its whole group of queries.
     dv = _product(policy, "bkgts,bkgtd->bksd", kept.probabilities, dout)
@@ -164,7 +166,7 @@ def _backward(
 _attention.defvjp(_forward, _backward)
 
 
-def _product(policy: "DtypePolicy", equation: str, x: jax.Array, y: jax.Array) -> jax.Array:
+def _product(policy: DtypePolicy, equation: str, x: jax.Array, y: jax.Array) -> jax.Array:
     # fp32 operands take all the passes that fp32 needs; bf16 products are exact in any case.
     exact = jnp.dtype(policy.input) == jnp.float32
     return jnp.einsum(

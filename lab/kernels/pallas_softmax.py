@@ -4,6 +4,8 @@ A block holds whole rows, so the maximum, the sum and the division need one read
 HBM; in the attention scope XLA owns the two products around it.
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -23,23 +25,21 @@ if TYPE_CHECKING:
     from lab.problems import DtypePolicy
 
 
-def build(
-    options: Mapping[str, object], *, policy: "DtypePolicy", interpret: "Interpret"
-) -> Kernel:
+def build(options: Mapping[str, object], *, policy: DtypePolicy, interpret: Interpret) -> Kernel:
     """Build the kernel; the option `block_rows` is `auto` or a multiple of 8."""
     rows = options["block_rows"]
     run = functools.partial(
         map_rows, block_rows=rows if isinstance(rows, int) else None, interpret=interpret
     )
 
-    def forward(logits: jax.Array, mask: jax.Array | None, dtype: "DTypeLike") -> jax.Array:
+    def forward(logits: jax.Array, mask: jax.Array | None, dtype: DTypeLike) -> jax.Array:
         return run(masked_softmax_rows, (logits,), mask, dtype)
 
     def backward(
         logits: jax.Array,
         mask: jax.Array | None,
         dp: jax.Array,
-        dtype: "DTypeLike",
+        dtype: DTypeLike,
         delta: jax.Array | None = None,  # noqa: ARG001 - the block holds the rows to sum
     ) -> jax.Array:
         return run(masked_softmax_gradient_rows, (logits, dp), mask, dtype)

@@ -1,9 +1,11 @@
 """Run a function of large arrays on one piece of its leading axes at a time.
 
-Pallas's interpret mode carries whole arrays through its loop over the grid and copies them at every
-step: an 8-row kernel over [8, 2048, 2048] takes most of a minute. The same kernel over pieces of the
-same grid computes the same values in a small part of that time.
+Pallas's interpret mode carries whole arrays through its loop over the grid and copies them at
+every step: an 8-row kernel over [8, 2048, 2048] takes most of a minute. The same kernel over
+pieces of the same grid computes the same values in a second.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable
 
@@ -11,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 Call = Callable[[tuple[jax.Array, ...], jax.Array | None], jax.Array]
-"""(operands [B, H, T, S], mask of rank 4 with axes of size 1 where broadcast, or None) -> [B, H, T, S]."""
+"""(operands [B, H, T, S], mask of rank 4 with axes of size 1 where broadcast) -> [B, H, T, S]."""
 
 
 def in_pieces(call: Call, sizes: tuple[int, ...]) -> Call:

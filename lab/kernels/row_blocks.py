@@ -1,5 +1,7 @@
 """Row-wise Pallas kernels over [B, H, T, S]: one grid step sees some whole rows of one head."""
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -23,10 +25,11 @@ SUBLANES, LANES = 8, 128
 VMEM_BUDGET_BYTES = 12 << 20
 """Three quarters of what XLA:TPU lets a kernel use by default on v5e (a scoped limit of 16 MiB)."""
 
-MAX_BLOCK_ROWS = 256
+MAX_BLOCK_ROWS = 512
 
-INTERPRET_ROWS = 256
-"""Rows that interpret mode runs at once: it copies its arrays whole at every grid step."""
+INTERPRET_ROWS = 32
+INTERPRET_WHOLE_ELEMENTS = 1 << 18
+"""Interpret mode copies its arrays whole at every grid step: larger ones are run in pieces."""
 
 Compute = Callable[..., jax.Array]
 """(visible Bool [rows, width] or None for all, *operands fp32 [rows, width]) -> fp32 [rows, width].
@@ -61,10 +64,10 @@ def map_rows(
     compute: Compute,
     operands: tuple[jax.Array, ...],
     mask: jax.Array | None,
-    dtype: "DTypeLike",
+    dtype: DTypeLike,
     *,
     block_rows: int | None,
-    interpret: "Interpret",
+    interpret: Interpret,
 ) -> jax.Array:
     """Apply `compute` to whole rows, as one Pallas kernel of its name.
 
@@ -81,54 +84,58 @@ def map_rows(
     """
     q_len, kv_len = operands[0].shape[2:]
     if block_rows is None:
-        # Every block is double-buffered; `compute` holds about three fp32 temporaries.
+        # Every block is double-buffered; Mosaic keeps a Bool as int32. The temporaries of
+        # `compute` pass through registers: what it does keep fits beside the budget.
         streamed = sum(x.dtype.itemsize for x in operands) + jnp.dtype(dtype).itemsize
-        element_bytes = 2 * (streamed + 4 * (mask is not None)) + 3 * 4
+        element_bytes = 2 * (streamed + (0 if mask is None else 4))
         block_rows = auto_block_rows(q_len, kv_len, element_bytes)
-    call = functools.partial(_call, compute, dtype, block_rows, interpret)
-    if interpret is True:
+
+    def call(operands: tuple[jax.Array, ...], mask: jax.Array | None) -> jax.Array:
+        return _call(compute, operands, mask, dtype, block_rows, interpret)
+
+    if interpret is True and operands[0].size > INTERPRET_WHOLE_ELEMENTS:
         rows = max(1, INTERPRET_ROWS // block_rows) * block_rows
-        call = in_pieces(call, sizes=(1, 1, rows))
+        return in_pieces(call, sizes=(1, 1, rows))(operands, mask)
     return call(operands, mask)
 
 
 def _call(
     compute: Compute,
-    dtype: "DTypeLike",
-    block_rows: int,
-    interpret: "Interpret",
     operands: tuple[jax.Array, ...],
     mask: jax.Array | None,
+    dtype: DTypeLike,
+    block_rows: int,
+    interpret: Interpret,
 ) -> jax.Array:
-    batch, heads, q_len, kv_len = operands[0].shape
-    width = _round_up(kv_len, LANES)
-
-    def block(shape: tuple[int, ...]) -> pl.BlockSpec:
-        per_batch, per_head, per_row, per_key = (size > 1 for size in shape)
-
-        def index(b: jax.Array, i: jax.Array, h: jax.Array) -> tuple[jax.Array | int, ...]:
-            return (b if per_batch else 0, h if per_head else 0, i if per_row else 0, 0)
-
-        rows, columns = block_rows if per_row else 1, width if per_key else 1
-        return pl.BlockSpec((None, None, rows, columns), index)
-
-    full = pl.BlockSpec((None, None, block_rows, width), lambda b, i, h: (b, h, i, 0))
+    shape = operands[0].shape
+    batch, heads, q_len, kv_len = shape
+    block = (block_rows, _round_up(kv_len, LANES))
     inputs = operands if mask is None else (mask, *operands)
     return pl.pallas_call(
-        functools.partial(_kernel, compute, kv_len, masked=mask is not None),
-        out_shape=jax.ShapeDtypeStruct(operands[0].shape, dtype),
-        # Heads run innermost: a mask that they share then keeps its block index from one step to
-        # the next, and Pallas fetches it once, not once a head.
+        functools.partial(_kernel, compute, kv_len, mask is not None),
+        out_shape=jax.ShapeDtypeStruct(shape, dtype),
+        # Heads run innermost: a mask that they share keeps its block index from one step to the
+        # next, and Pallas then fetches it once, not once a head.
         grid=(batch, pl.cdiv(q_len, block_rows), heads),
-        in_specs=[full] * len(operands) if mask is None else [block(mask.shape)] + [full] * len(operands),
-        out_specs=full,
+        in_specs=[_spec(x.shape, block) for x in inputs],
+        out_specs=_spec(shape, block),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",) * 3),
         interpret=interpret,
         name=compute.__name__,
     )(*inputs)
 
 
-def _kernel(compute: Compute, kv_len: int, *refs: jax.Ref, masked: bool) -> None:
+def _spec(shape: tuple[int, ...], block: tuple[int, int]) -> pl.BlockSpec:
+    """Blocks of an array [B, H, T, S]; an axis of size 1 is one block, whatever the others do."""
+    batches, heads, rows, columns = (size > 1 for size in shape)
+
+    def index(b: jax.Array, i: jax.Array, h: jax.Array) -> tuple[jax.Array | int, ...]:
+        return b if batches else 0, h if heads else 0, i if rows else 0, 0
+
+    return pl.BlockSpec((None, None, block[0] if rows else 1, block[1] if columns else 1), index)
+
+
+def _kernel(compute: Compute, kv_len: int, masked: bool, *refs: jax.Ref) -> None:
     *inputs, out = refs
     visible = None
     if masked:

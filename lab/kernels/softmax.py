@@ -1,5 +1,7 @@
 """The softmax scope around a `Softmax`: input-dtype logits in, fp32 probabilities out."""
 
+from __future__ import annotations
+
 import functools
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from lab.problems import DtypePolicy
 
 
-def masked_softmax_around(softmax: Softmax, policy: "DtypePolicy") -> "MaskedSoftmax":
+def masked_softmax_around(softmax: Softmax, policy: DtypePolicy) -> MaskedSoftmax:
     """Build a masked softmax, in the form of `lab.kernels.MaskedSoftmax`, with its gradient."""
     check_policy(policy)
 

@@ -1,5 +1,7 @@
 """What the kernels here support, refused with a reason where they do not."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 _INPUTS = ("bfloat16", "float32")
 
 
-def check_policy(policy: "DtypePolicy") -> None:
+def check_policy(policy: DtypePolicy) -> None:
     """Refuse a dtype policy outside bf16 or f32 inputs with fp32 logits and accumulation."""
     if policy.input not in _INPUTS:
         raise UnsupportedCell(f"input dtype {policy.input}: supported are {', '.join(_INPUTS)}")
@@ -24,11 +26,11 @@ def check_policy(policy: "DtypePolicy") -> None:
 
 
 def check_attention(
-    q: "jax.Array",
-    k: "jax.Array",
-    v: "jax.Array",
-    key_mask: "jax.Array | None",
-    policy: "DtypePolicy",
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    key_mask: jax.Array | None,
+    policy: DtypePolicy,
 ) -> None:
     """Refuse dtypes other than the policy's; raise ValueError for shapes that do not fit."""
     for name, x in (("q", q), ("k", k), ("v", v)):
@@ -52,7 +54,7 @@ def check_attention(
         )
 
 
-def check_softmax(logits: "jax.Array", mask: "jax.Array", policy: "DtypePolicy") -> "jax.Array":
+def check_softmax(logits: jax.Array, mask: jax.Array, policy: DtypePolicy) -> jax.Array:
     """Refuse logits of another dtype than the policy's, and return the mask with rank 4.
 
     Raises ValueError unless logits are [B, H, T, S] and the mask is Bool, broadcastable to them.
@@ -68,7 +70,7 @@ def check_softmax(logits: "jax.Array", mask: "jax.Array", policy: "DtypePolicy")
     return mask.reshape(padded)
 
 
-def _check_dtype(name: str, x: "jax.Array", policy: "DtypePolicy") -> None:
+def _check_dtype(name: str, x: jax.Array, policy: DtypePolicy) -> None:
     if x.dtype != jnp.dtype(policy.input):
         raise UnsupportedCell(
             f"{name} is {x.dtype}: the dtype policy {policy.name} takes {policy.input}"

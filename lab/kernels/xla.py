@@ -1,5 +1,7 @@
 """The baseline: masked softmax in plain JAX, left to XLA to fuse, around XLA's products."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -20,15 +22,15 @@ if TYPE_CHECKING:
 def build(
     options: Mapping[str, object],  # noqa: ARG001 - the registry's form; XLA has no options
     *,
-    policy: "DtypePolicy",
-    interpret: "Interpret",  # noqa: ARG001 - nothing here is Pallas
+    policy: DtypePolicy,
+    interpret: Interpret,  # noqa: ARG001 - nothing here is Pallas
 ) -> Kernel:
     """Build the kernel; the same program runs on every backend."""
     softmax = Softmax(forward=softmax_forward, backward=softmax_backward)
     return Kernel("xla", masked_softmax_around(softmax, policy), attention_around(softmax, policy))
 
 
-def softmax_forward(logits: jax.Array, mask: jax.Array | None, dtype: "DTypeLike") -> jax.Array:
+def softmax_forward(logits: jax.Array, mask: jax.Array | None, dtype: DTypeLike) -> jax.Array:
     """Masked softmax of logits [B, H, T, S], computed in fp32, returned as `dtype`."""
     # XLA:TPU knows this form: it takes maximum and sum in the pass that makes the scores. With a
     # test for empty rows between the two, the same softmax costs one more pass over the logits.
@@ -39,7 +41,7 @@ def softmax_backward(
     logits: jax.Array,
     mask: jax.Array | None,
     dp: jax.Array,
-    dtype: "DTypeLike",
+    dtype: DTypeLike,
     delta: jax.Array | None = None,
 ) -> jax.Array:
     """Gradient of the logits, p * (dp - sum(p * dp)), from dp [B, H, T, S]."""
