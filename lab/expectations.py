@@ -26,6 +26,8 @@ def surprises(result: Result) -> tuple[str, ...]:
         reasons = tuple(result.audit.summary.get("failures", ()))
     elif result.verify:
         reasons = () if result.verify.passed else ("the release does not verify",)
+    elif result.doctor:
+        reasons = () if result.doctor.ready else (f"not ready: {result.doctor.advice}",)
     elif result.campaign:
         bad = [str(step["name"]) for step in result.campaign.steps if not step["as_expected"]]
         reasons = (f"campaign steps failed: {', '.join(bad)}",) if bad else ()

@@ -320,10 +320,31 @@ class VerifySection(Model):
     checks: list[dict[str, Any]]
 
 
-class DoctorSection(Model):
-    """`doctor` of a result: what this machine is and can do."""
+class PairingPart(Model):
+    """A package beside jax: installed and needed versions; `fits` is null if it is missing."""
 
-    summary: dict[str, Any]
+    package: str
+    installed: str | None
+    wanted: str
+    fits: bool | None
+
+
+class DoctorSection(Model):
+    """`doctor` of a result: what this machine is and can do.
+
+    `ready` means that the libraries fit and that the canary kernel was right; else `advice` says
+    what to do. `pairing_fits` and `canary_passed` are null where it did not come to that.
+    """
+
+    ready: bool
+    device: str | None
+    pairing_fits: bool | None
+    pairing: list[PairingPart]
+    canary_passed: bool | None
+    canary: str
+    tasks: dict[str, str]
+    advice: str | None
+    next_command: str
 
 
 class CampaignSection(Model):

@@ -70,6 +70,23 @@ def systems(opened: Opened) -> Iterator[Problem]:
         yield Problem("systems.jsonl", f"system {system} of {profile} is missing")
 
 
+def bootstrap(opened: Opened) -> Iterator[Problem]:
+    """Each look at the machine is told as its record has it."""
+    for place, row in opened.rows("bootstrap", rows.Bootstrap):
+        raw = opened.raws.get((row.profile, row.record))
+        if raw is None:
+            continue
+        look: dict[str, Any] = raw.plain.get("doctor") or {}
+        wanted = {
+            "started_at": raw.plain["started_at"],
+            "system": tables.system_id(raw.result.environment),
+            "ready": look.get("ready", False),
+            **{name: look.get(name) for name in ("pairing_fits", "canary_passed")},
+            "advice": look.get("advice") if look else raw.plain["reason"],
+        }
+        yield from differences(place, row, wanted)
+
+
 def provenance(opened: Opened) -> Iterator[Problem]:
     """Every record's origin is what its record says: command, configuration, code, times."""
     for place, row in opened.rows("provenance", rows.Provenance):
@@ -92,5 +109,6 @@ CHECKS = {
     "record_schema": record_schema,
     "coherent_records": coherent_records,
     "systems": systems,
+    "bootstrap": bootstrap,
     "provenance": provenance,
 }

@@ -165,8 +165,8 @@ def cases(required: Requirement) -> list[dict[str, Any]]:
 
 def _missing(required: Requirement, results: Sequence[Result]) -> Iterator[str]:
     if required.task == "doctor":
-        looks = [r.doctor.summary for r in results if r.doctor is not None]
-        if not any(look.get("ready") for look in looks):
+        looks = [r.doctor for r in results if r.doctor is not None]
+        if not any(look.ready for look in looks):
             yield f"doctor: {len(looks)} looks at the machine, none found it ready"
         return
     for case in cases(required):

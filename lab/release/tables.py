@@ -169,15 +169,15 @@ def _estimate(entry: Entry) -> rows.Estimate:
 
 
 def _bootstrap(entry: Entry) -> rows.Bootstrap:
-    summary = entry.result.doctor.summary if entry.result.doctor else {}
+    look = entry.result.doctor
     return rows.Bootstrap(
         **_from_record(entry),
         started_at=entry.result.started_at,
         system=system_id(entry.result.environment),
-        ready=bool(summary.get("ready", False)),
-        pairing_fits=summary.get("pairing_fits"),
-        canary_passed=summary.get("canary_passed"),
-        advice=summary.get("advice") or entry.result.reason,
+        ready=look.ready if look else False,
+        pairing_fits=look.pairing_fits if look else None,
+        canary_passed=look.canary_passed if look else None,
+        advice=look.advice if look else entry.result.reason,
     )
 
 

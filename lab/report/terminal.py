@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from lab import expectations
-from lab.records import BenchmarkSection, CorrectnessSection, Result
+from lab.records import BenchmarkSection, CorrectnessSection, DoctorSection, Result, VerifySection
 from lab.report import Report
 
 INTERPRETED_MARK = "interpreted: not a performance claim"
+PROBLEMS_SHOWN = 8  # per check; the record holds more
 
 
 def show(result: Result, console: Console | None = None) -> None:
@@ -95,7 +97,42 @@ def _show_correctness(section: CorrectnessSection, _: Result, console: Console) 
     console.print(table)
 
 
+def _show_verify(section: VerifySection, _: Result, console: Console) -> None:
+    table = Table("check", "", "what it makes sure of")
+    for check in section.checks:
+        mark = "[green]pass[/]" if check["passed"] else f"[bold red]FAIL ({check['count']})[/]"
+        table.add_row(check["name"], mark, check["purpose"])
+    console.print(table)
+    for check in section.checks:
+        for problem in check["problems"][:PROBLEMS_SHOWN]:
+            console.print(f"[red]{check['name']}[/]: {escape(problem)}", highlight=False)
+        if check["count"] > PROBLEMS_SHOWN:
+            more = check["count"] - PROBLEMS_SHOWN
+            console.print(f"[red]{check['name']}[/]: and {more} more", highlight=False)
+    verdict = "[green]verified[/]" if section.passed else "[bold red]NOT verified[/]"
+    console.print(f"{escape(section.path)}: {verdict}", highlight=False)
+
+
+def _show_doctor(section: DoctorSection, result: Result, console: Console) -> None:
+    seen = result.environment
+    console.print(f"  machine: {seen.cpu_model}, {seen.cpu_count} CPUs, Python {seen.python}")
+    console.print(f"  device: {section.device or 'none that jax can use'}", highlight=False)
+    console.print(f"  jax {seen.jax}", highlight=False)
+    for part in section.pairing:
+        words = {True: "[green]fits[/]", False: "[bold red]does not fit[/]", None: "not installed"}
+        have = f"{part.package} {part.installed or '-'}"
+        console.print(f"  {have}: {words[part.fits]} (needs {part.wanted})", highlight=False)
+    console.print(f"  canary: {escape(section.canary)}", highlight=False)
+    table = Table("task", "here")
+    for task, answer in section.tasks.items():
+        table.add_row(task, escape(answer))
+    console.print(table)
+    console.print(f"next: [bold]{escape(section.next_command)}[/]", highlight=False)
+
+
 _SHOW: dict[str, Callable[[Any, Result, Console], None]] = {
     "benchmark": _show_benchmark,
     "correctness": _show_correctness,
+    "doctor": _show_doctor,
+    "verify": _show_verify,
 }

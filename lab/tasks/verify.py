@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
 from lab.cells import Cell, Outcome
-from lab.release.verify import Checked, verify
-
-SHOWN = 8  # problems printed per check; the record holds more
+from lab.release.verify import verify
 
 
 def run(cell: Cell, directory: Path) -> Outcome:  # noqa: ARG001 - reads a folder, writes nothing
-    """Run every check, print what each found, and keep it in the record."""
+    """Run every check and keep what each found; the exit code is 1 if any found something."""
     path = cell.config.verify.path
     checks = verify(Path(path))
-    _show(checks, Console())
     section = {
         "path": path,
         "passed": all(check.passed for check in checks),
@@ -34,16 +27,3 @@ def run(cell: Cell, directory: Path) -> Outcome:  # noqa: ARG001 - reads a folde
         ],
     }
     return Outcome(section=section, evidence=None)
-
-
-def _show(checks: list[Checked], console: Console) -> None:
-    table = Table("check", "", "what it makes sure of")
-    for check in checks:
-        mark = "[green]pass[/]" if check.passed else f"[bold red]FAIL ({check.count})[/]"
-        table.add_row(check.name, mark, check.purpose)
-    console.print(table)
-    for check in checks:
-        for problem in check.problems[:SHOWN]:
-            console.print(f"[red]{check.name}[/]: {escape(problem)}", highlight=False)
-        if check.count > SHOWN:
-            console.print(f"[red]{check.name}[/]: and {check.count - SHOWN} more", highlight=False)

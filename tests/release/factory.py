@@ -327,12 +327,15 @@ def doctor(*, fits: bool, minute: int, **changes: Any) -> dict[str, Any]:
         "doctor",
         minute=minute,
         section={
-            "summary": {
-                "ready": fits,
-                "pairing_fits": fits,
-                "canary_passed": fits,
-                "advice": "go on" if fits else "install jax 0.6.2",
-            }
+            "ready": fits,
+            "device": "8 x TPU v5 lite",
+            "pairing_fits": fits,
+            "pairing": [],
+            "canary_passed": fits,
+            "canary": "Pallas kernel",
+            "tasks": {},
+            "advice": None if fits else "install jax 0.6.2",
+            "next_command": "lab task=doctor",
         },
         **{**TPU, **changes},
     )

@@ -458,6 +458,12 @@ def a_system_dropped(root: Path) -> None:
     write_rows(root, "systems", read_rows(root, "systems")[:-1])
 
 
+@corruption("bootstrap")
+def a_first_pairing_that_fits_after_all(root: Path) -> None:
+    changed = {"pairing_fits": True, "ready": True}
+    edit_row(root, "bootstrap", lambda r: not r["ready"], **changed)
+
+
 @corruption("provenance")
 def another_commit(root: Path) -> None:
     edit_row(root, "provenance", _first, commit="f" * 40)

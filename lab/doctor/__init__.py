@@ -1,0 +1,1 @@
+"""What this machine is, whether its libraries fit each other, and what can be done on it."""

@@ -1,0 +1,141 @@
+"""`task=doctor`: what this machine is, what can be done on it, and what to do next.
+
+Its record is what a data release keeps as the bootstrap: also, and above all, where the libraries
+did not fit at first.
+"""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Any
+
+from lab import worker
+from lab.cells import Cell, Outcome
+from lab.doctor import pairing
+from lab.records import DoctorSection, PairingPart
+from lab.worker import DeadlineExceeded, WorkerCrashed, WorkerFailed
+
+PROBE_LIMIT_S = 180.0  # the first contact with a TPU takes up to a minute
+
+
+def run(cell: Cell, directory: Path) -> Outcome:  # noqa: ARG001 - looks at the machine, not the cell
+    """Look at the libraries, the devices and a canary kernel; nothing here raises."""
+    parts = pairing.parts()
+    seen, no_device = _ask("lab.doctor.probe:devices", directory)
+    canary, no_canary = _ask("lab.doctor.probe:canary", directory) if seen else ({}, no_device)
+    on = seen.get("platform")
+    section = diagnose(
+        jax=pairing.version("jax"),
+        parts=parts,
+        device=f"{seen['device_count']} x {seen['device_kind']}" if seen else None,
+        platform_name=on,
+        canary=canary,
+        problem=no_canary,
+    )
+    return Outcome(section=section.model_dump(mode="json"), evidence=None, device=seen)
+
+
+def _ask(target: str, directory: Path) -> tuple[dict[str, Any], str | None]:
+    """The answer of a worker, or why there is none, in one line."""
+    try:
+        return worker.call(target, {}, deadline_s=PROBE_LIMIT_S, directory=directory), None
+    except WorkerFailed as failure:
+        return {}, " ".join(f"{failure.type_name}: {failure.message}".split())[:500]
+    except WorkerCrashed as crash:
+        return {}, crash.reason
+    except DeadlineExceeded as late:
+        return {}, f"no answer from the device: {late}"
+
+
+def diagnose(
+    *,
+    jax: str | None,
+    parts: list[pairing.Part],
+    device: str | None,
+    platform_name: str | None,
+    canary: dict[str, Any],
+    problem: str | None,
+) -> DoctorSection:
+    """The record's section, from what was seen.
+
+    Args:
+        jax: the installed version, or None.
+        parts: the packages that must fit it.
+        device: what is attached, for people; None if jax saw nothing.
+        platform_name: cpu, tpu, gpu or None.
+        canary: the answer of lab.doctor.probe.canary, empty if there was none.
+        problem: why there was none.
+    """
+    on_tpu = platform_name == "tpu"
+    needed = [p for p in parts if on_tpu or p.package != "libtpu"]
+    rejected = problem is not None and pairing.TOO_OLD in problem
+    fits = None if jax is None else not rejected and all(p.fits for p in needed)
+    passed = canary["error"] == 0 if canary else None if problem is None else False
+    ready = bool(fits and passed)
+    advice = pairing.advice(jax, needed, tpu=on_tpu)
+    if rejected and advice is None:
+        advice = (
+            f"Pallas of jax {jax} rejects the libtpu that was loaded, though the installed package "
+            "fits: unset TPU_LIBRARY_PATH, which points at the image's older one"
+        )
+    if not ready and advice is None:
+        advice = problem or "the canary kernel gave wrong values: do not trust this machine"
+    return DoctorSection(
+        ready=ready,
+        device=device,
+        pairing_fits=fits,
+        pairing=[
+            PairingPart(package=p.package, installed=p.installed, wanted=p.wanted, fits=p.fits)
+            for p in parts
+        ],
+        canary_passed=passed,
+        canary=_canary_text(canary, problem),
+        tasks=_tasks(platform_name, parts, ready=ready),
+        advice=advice,
+        next_command=_next(platform_name, device, ready=ready),
+    )
+
+
+def _canary_text(canary: dict[str, Any], problem: str | None) -> str:
+    if not canary:
+        return f"none ran: {problem}"
+    return f"{canary['what']}: largest error {canary['error']:g}"
+
+
+def _tasks(on: str | None, parts: list[pairing.Part], *, ready: bool) -> dict[str, str]:
+    """What each task can do here, or why it cannot."""
+    libtpu = next((p for p in parts if p.package == "libtpu" and p.fits), None)
+    if platform.system() != "Linux":
+        compiles = "no: the TPU compiler exists for Linux alone"
+    elif libtpu is None:
+        compiles = "no: it needs a fitting libtpu: pip install '.[tpu]'"
+    else:
+        compiles = f"yes, with no TPU needed: libtpu {libtpu.installed}"
+    kernels = {
+        "tpu": "yes, measured on the TPU",
+        "gpu": "XLA measured on the GPU; Pallas TPU kernels are unsupported",
+        "cpu": "yes; XLA measured on this CPU, Pallas kernels interpreted (values, never speed)",
+    }.get(on or "", "no: jax found no device")
+    kernels = kernels if ready else f"not before the advice is followed ({kernels})"
+    values = "yes" if ready else "not before the advice is followed"
+    return {
+        "benchmark": kernels,
+        "correctness": kernels,
+        "rubric": values,
+        "audit": values,
+        "compile": compiles,
+        "report": "yes",
+        "release": "yes",
+        "verify": "yes",
+    }
+
+
+def _next(on: str | None, device: str | None, *, ready: bool) -> str:
+    if not ready:
+        return "lab task=doctor   (again, after the advice was followed)"
+    if on == "tpu" and device and device.startswith("8 x TPU v5"):
+        return "lab task=campaign campaign=kaggle-v5e"
+    if on == "tpu":
+        return "lab -m +experiment=published"
+    return f"lab task=campaign campaign={'gpu' if on == 'gpu' else 'local-cpu'}"
