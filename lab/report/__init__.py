@@ -40,7 +40,7 @@ def build(
     """
     loaded = load(runs)
     # pandas and matplotlib take most of a second to import: only those pay who get here.
-    from lab.report import figures, page, tables
+    from lab.report import figures, page, predicted, tables
 
     results = [entry.result for entry in loaded.entries]
     found = sorted(
@@ -57,6 +57,7 @@ def build(
     records.write_atomically(out / "comparisons.csv", comparisons_csv)
     if found:
         files += figures.slowdown(found, gaps, out, baseline=baseline, overlay=overlay)
+    files += predicted.write(results, out, baseline)
     text = page.render(loaded, found, baseline=baseline, overlay=overlay)
     records.write_atomically(out / "report.md", text)
     return Report(out, len(results), len(found), loaded.skipped, tuple(files))

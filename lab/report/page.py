@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from lab import expectations
 from lab.records import CorrectnessCheck, Result
-from lab.report import figures
+from lab.report import figures, predicted
 from lab.report.comparisons import Comparison, label
 from lab.report.load import Entry, Loaded
 from lab.report.tables import device
@@ -39,6 +39,7 @@ def render(
             baseline=baseline,
             comparisons=[_comparison(c) for c in found],
             intervals=any(c.interval for c in found),
+            compiled=predicted.section(results, baseline),
             correctness=[_correctness(r) for r in results if r.correctness],
             rubric=[_rubric(r) for r in results if r.rubric],
             surprises=_reasons(loaded.entries, "surprise"),
