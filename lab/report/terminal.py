@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from lab import expectations
-from lab.records import BenchmarkSection, CorrectnessSection, DoctorSection, Result, VerifySection
+from lab.records import (
+    BenchmarkSection,
+    CompileSection,
+    CorrectnessSection,
+    DoctorSection,
+    Result,
+    VerifySection,
+)
 from lab.report import Report
 
 INTERPRETED_MARK = "interpreted: not a performance claim"
@@ -24,34 +32,42 @@ def show(result: Result, console: Console | None = None) -> None:
     console = console or Console()
     console.print(f"[bold]{result.cell_id}[/]: {result.status}", highlight=False)
     if result.status != "done":
-        console.print(f"  {result.reason}", highlight=False, markup=False)
+        console.print(f"  {result.reason}", highlight=False, markup=False, soft_wrap=True)
         if result.error and result.error.file:
             console.print(f"  full text: {result.error.file} in the run directory", markup=False)
         return
     section = getattr(result, result.task)
     _SHOW.get(result.task, _show_plain)(section, result, console)
     for reason in expectations.surprises(result):
-        console.print(f"[bold red]not as expected[/]: {reason}", highlight=False)
+        text = f"[bold red]not as expected[/]: {escape(reason)}"
+        console.print(text, highlight=False, soft_wrap=True)
 
 
-def show_sweep(results: Sequence[Result], report: Report, console: Console | None = None) -> None:
+def show_sweep(
+    results: Sequence[Result],
+    directory: Path,
+    report: Report | None,
+    console: Console | None = None,
+) -> None:
     """The summary of a sweep: counts, every cell that went wrong, where the tables lie."""
     console = console or Console()
-    directory = report.directory.parent
     counts = Counter(result.status for result in results)
     text = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-    console.print(f"[bold]{len(results)} cells[/]: {text}", highlight=False)
+    line = partial(console.print, highlight=False, soft_wrap=True)
+    line(f"[bold]{len(results)} cells[/]" + (f": {text}" if text else ""))
     for result in results:
         for reason in expectations.surprises(result):
-            console.print(f"  [red]{result.cell_id}[/]: {reason}", highlight=False, soft_wrap=True)
-            console.print(f"    in {shorter(directory / result.cell_id)}", soft_wrap=True)
+            line(f"  [red]{result.cell_id}[/]: {escape(reason)}")
+            line(f"    in {escape(shorter(directory / result.cell_id))}")
         if result.status == "unsupported":
-            console.print(f"  [yellow]{result.cell_id}[/]: unsupported: {result.reason}")
-    for line in report.skipped:
-        console.print(f"  passed over: {line}", markup=False, soft_wrap=True)
+            line(f"  [yellow]{result.cell_id}[/]: unsupported: {escape(str(result.reason))}")
+    if report is None:
+        return
+    for problem in report.skipped:
+        line(f"  passed over: {escape(problem)}")
     for name in ("report.md", "slowdown.png"):
         if name in report.files:
-            console.print(f"{name}: {shorter(report.directory / name)}", soft_wrap=True)
+            line(f"{name}: {escape(shorter(report.directory / name))}")
 
 
 def shorter(path: Path) -> str:
@@ -81,7 +97,9 @@ def _show_benchmark(section: BenchmarkSection, result: Result, console: Console)
         highlight=False,
     )
     gate = section.gate
-    console.print(f"  gate: error {gate.error} of {gate.bound} ({gate.measure})", highlight=False)
+    error = "not finite" if gate.error is None else f"{gate.error:.3g}"
+    text = f"  gate: error {error} of {gate.bound:g} ({escape(gate.measure)})"
+    console.print(text, highlight=False, soft_wrap=True)
 
 
 def _show_correctness(section: CorrectnessSection, _: Result, console: Console) -> None:
@@ -130,8 +148,15 @@ def _show_doctor(section: DoctorSection, result: Result, console: Console) -> No
     console.print(f"next: [bold]{escape(section.next_command)}[/]", highlight=False)
 
 
+def _show_compile(section: CompileSection, _: Result, console: Console) -> None:
+    from lab.report import compiled
+
+    console.print(compiled.summary(section), highlight=False, markup=False, soft_wrap=True)
+
+
 _SHOW: dict[str, Callable[[Any, Result, Console], None]] = {
     "benchmark": _show_benchmark,
+    "compile": _show_compile,
     "correctness": _show_correctness,
     "doctor": _show_doctor,
     "verify": _show_verify,

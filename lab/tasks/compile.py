@@ -19,6 +19,8 @@ from typing import Any
 from lab import records, worker
 from lab.cells import Cell, Outcome
 from lab.errors import UnsupportedCell, UserError
+from lab.records import CompileSection
+from lab.report.compiled import summary
 from lab.tpu import analysis, bundles, chips, failures, roofline, section
 from lab.tpu.chips import Chip
 from lab.tpu.hlo_text import UnrecognisedHloError
@@ -28,6 +30,7 @@ COMPRESS_ABOVE_BYTES = 256 * 1024
 PROFILE_CPU_S = 12
 LEAST_FREE_BYTES = 64 * 2**20  # the dumps of one cell take 5 to 20 MB
 ERROR_FILE = "compiler_error.txt"
+SUMMARY_FILE = "summary.md"
 STABLEHLO_FILE, HLO_FILE = "stablehlo.mlir", "hlo.txt"
 
 
@@ -61,6 +64,8 @@ def run(cell: Cell, directory: Path) -> Outcome:
             records.write_atomically(directory / ERROR_FILE, refusal["text"])
             raise UnsupportedCell(f"{chip.name}: {failures.explain(refusal['message'])}")
         built = _section(cell, chip, compiled, scratch, directory)
+    text = summary(CompileSection.model_validate(built))
+    records.write_atomically(directory / SUMMARY_FILE, text)
     device = {**compiled.answer["device"], "platform": "tpu"}
     return Outcome(
         section=built,

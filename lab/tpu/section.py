@@ -137,7 +137,7 @@ def _warnings(program: Program, chip: Chip, expected: Estimate) -> list[str]:
     return found
 
 
-TINY_STEP_CYCLES = 1500
+TINY_STEP_CYCLES = 1000
 
 
 def _tiny_steps(op: OpCycles, program: Program) -> bool:
