@@ -154,9 +154,10 @@ def finish(sweep: Sweep) -> int:
     for cell in sweep.cells:
         with suppress(records.InvalidRecord):
             found.append(records.read(sweep.directory / cell.id / runs.RESULT_FILE, Result))
-    if found:
-        built = report.build([sweep.directory], sweep.directory / "report")
-        terminal.show_sweep(found, built)
+    # A sweep of reports has nothing to aggregate.
+    worth_it = any(result.task != "report" for result in found)
+    built = report.build([sweep.directory], sweep.directory / "report") if worth_it else None
+    terminal.show_sweep(found, sweep.directory, built)
     if missing := len(sweep.cells) - len(found):
         messages.print_error(f"{missing} cells have no result; run them with {sweep.resumption}")
     return 1 if missing else expectations.exit_code(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from lab.records import Evidence, Result, weaker
@@ -40,7 +41,10 @@ def label(result: Result) -> str:
 
 
 def kernel_options(result: Result) -> str:
-    """The kernel's own options as `name=value`, separated by spaces."""
+    """The kernel's own options as `name=value`, separated by spaces; a custom candidate's file."""
+    candidate = result.config["candidate"]
+    if candidate["kind"] == "custom":
+        return f"{Path(candidate['path']).name}:{candidate['function']}"
     if result.cell.candidate != "reference":
         return ""
     options: dict[str, Any] = result.config["kernel"]
@@ -77,12 +81,11 @@ def case_key(result: Result) -> str:
 
 def compare(results: Iterable[Result], baseline: str = BASELINE) -> Iterator[Comparison]:
     """Every timed or estimated cell against the baseline of its case, where there is one."""
-    timed = [result for result in results if result.status == "done" and time_ms(result)]
-    baselines = {case_key(result): result for result in timed if label(result) == baseline}
-    for result in timed:
-        other = baselines.get(case_key(result))
-        if other is not None and label(result) != baseline:
-            yield _comparison(other, result)
+    timed = [(case_key(r), r) for r in results if r.status == "done" and time_ms(r)]
+    baselines = {key: result for key, result in timed if label(result) == baseline}
+    for key, result in timed:
+        if key in baselines and label(result) != baseline:
+            yield _comparison(baselines[key], result)
 
 
 def _comparison(baseline: Result, kernel: Result) -> Comparison:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import math
+import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from lab.records import EVIDENCE_ORDER, Evidence, Result
-from lab.report.comparisons import Comparison, label
+from lab.report.comparisons import Comparison
 from lab.report.published import CREDIT, published
+from lab.report.series import Line, lines
 from lab.report.tables import device
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ CLAIMS: Mapping[Evidence, str] = {
     "interpreted": "interpreted: not a performance claim",
     "compiled": "compiled: no time was measured or estimated",
     "estimated": "estimated by the compiler: not a measurement",
-    "measured": "measured",
 }
 # Okabe and Ito's palette, distinguishable with colour blindness.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -38,18 +38,6 @@ _STYLE: dict[Any, object] = {
 }
 
 
-@dataclass(frozen=True)
-class _Series:
-    """One line of the figure."""
-
-    kernel: str
-    scope: str
-    extra: str  # what else tells it apart: direction, dtype, shape, device, where they vary
-
-    def __str__(self) -> str:
-        return f"{self.kernel}, {self.scope}" + (f" ({self.extra})" if self.extra else "")
-
-
 def slowdown(
     found: Sequence[Comparison],
     gaps: Sequence[Result],
@@ -58,7 +46,7 @@ def slowdown(
     baseline: str,
     overlay: str | None,
 ) -> list[str]:
-    """Draw slowdown.png and slowdown.svg into `out`.
+    """Draw slowdown.png and slowdown.svg into `out`: a panel for each level of evidence.
 
     Args:
         found: the comparisons to draw.
@@ -70,57 +58,88 @@ def slowdown(
     Returns:
         the names of the files written.
     """
+    levels = [
+        level for level in reversed(EVIDENCE_ORDER) if any(c.evidence == level for c in found)
+    ]
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(8, 5.2), layout="constrained")
+        figure = Figure(figsize=(8, 5.2 * len(levels)), layout="constrained")
         FigureCanvasAgg(figure)
-        axes = figure.add_subplot()
-        _draw(axes, found, gaps, baseline)
-        if overlay == "published":
-            _draw_published(axes)
-        _dress(axes, found, gaps, baseline)
+        panels = figure.subplots(nrows=len(levels), squeeze=False)[:, 0]
+        for axes, level in zip(panels, levels, strict=True):
+            shown = [c for c in found if c.evidence == level]
+            tasks = {c.kernel.task for c in shown}
+            _panel(axes, shown, [gap for gap in gaps if gap.task in tasks], baseline, overlay)
         figure.savefig(out / "slowdown.png", dpi=150, metadata={"Software": None})
         figure.savefig(out / "slowdown.svg", metadata={"Date": None})
     return ["slowdown.png", "slowdown.svg"]
 
 
-def weakest(found: Sequence[Comparison]) -> Evidence:
-    """The weakest level among comparisons: what the whole figure may claim."""
-    return min((c.evidence for c in found), key=EVIDENCE_ORDER.index)
+def claims(found: Sequence[Comparison]) -> list[str]:
+    """What the comparisons of each level may claim, strongest level first."""
+    levels = reversed(EVIDENCE_ORDER)
+    by_level = [[c for c in found if c.evidence == level] for level in levels]
+    return [_claim(shown) for shown in by_level if shown]
 
 
-def _draw(axes: Axes, found: Sequence[Comparison], gaps: Sequence[Result], baseline: str) -> None:
-    varying = _varying([c.kernel for c in found])
-    lines: dict[_Series, dict[int, Comparison]] = defaultdict(dict)
-    for comparison in found:
-        lines[_series(comparison.kernel, varying)][comparison.kernel.cell.seq] = comparison
-    for number, (series, points) in enumerate(sorted(lines.items(), key=lambda x: str(x[0]))):
-        missing = {
-            gap.cell.seq
-            for gap in gaps
-            if gap.cell.scope == series.scope and label(gap) in (series.kernel, baseline)
-        }
-        lengths = sorted({*points, *missing})
-        ratios = [points[n].slowdown if n in points else float("nan") for n in lengths]
-        colour = _COLOURS[number % len(_COLOURS)]
-        dash = "-" if series.scope == "attention" else "--"
-        axes.plot(lengths, ratios, dash, marker="o", color=colour, label=str(series))
-        whiskers = [(n, c) for n, c in sorted(points.items()) if c.interval]
-        for n, comparison in whiskers:
-            assert comparison.interval is not None
-            axes.vlines(n, comparison.interval.lo, comparison.interval.hi, color=colour, alpha=0.5)
-        lost = sorted(missing - set(points))
-        if lost:
-            axes.plot(
-                lost,
-                [0.02] * len(lost),
-                "x",
-                color=colour,
-                markersize=9,
-                markeredgewidth=2,
-                transform=axes.get_xaxis_transform(),
-                clip_on=False,
-                label=f"{series}: no result",
-            )
+def _claim(shown: Sequence[Comparison]) -> str:
+    level = shown[0].evidence
+    if level != "measured":
+        return CLAIMS[level]
+    machines = sorted({device(c.kernel) for c in shown})
+    on_cpu = any(c.kernel.environment.platform == "cpu" for c in shown)
+    return f"measured on {', '.join(machines)}" + (": not a TPU" if on_cpu else "")
+
+
+def _panel(
+    axes: Axes,
+    found: Sequence[Comparison],
+    gaps: Sequence[Result],
+    baseline: str,
+    overlay: str | None,
+) -> None:
+    drawn = lines(found, gaps, baseline)
+    for number, line in enumerate(drawn):
+        _draw(axes, line, _COLOURS[number % len(_COLOURS)])
+    ratios = [1.0, *(c.slowdown for c in found)]
+    if overlay == "published":
+        _draw_published(axes)
+        ratios += [case.slowdown for case in published()]
+    # Whiskers may reach beyond: what a few noisy samples allow must not flatten the curve.
+    room = max(math.sqrt(max(ratios) / min(ratios)), 2.0) ** 0.3
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.set_ylim(min(ratios) / room, max(ratios) * room**2)
+    _dress(axes, found, baseline)
+    if not overlay:
+        lengths = sorted({seq for line in drawn for seq in (*line.points, *line.lost)})
+        axes.set_xticks(lengths, [str(n) for n in lengths])
+
+
+def _draw(axes: Axes, line: Line, colour: str) -> None:
+    lengths = sorted({*line.points, *line.lost})
+    slowdowns = {n: [c.slowdown for c in line.points.get(n, [])] for n in lengths}
+    centres = [statistics.median(slowdowns[n]) if slowdowns[n] else math.nan for n in lengths]
+    dash = "-" if line.scope == "attention" else "--"
+    if line.points:
+        axes.plot(lengths, centres, dash, marker="o", color=colour, label=line.name)
+    for n in lengths:
+        repeated = slowdowns[n] if len(slowdowns[n]) > 1 else []
+        axes.plot([n] * len(repeated), repeated, ".", color=colour, alpha=0.4)
+        intervals = [c.interval for c in line.points.get(n, []) if c.interval]
+        if len(intervals) == 1:
+            axes.vlines(n, intervals[0].lo, intervals[0].hi, color=colour, alpha=0.5)
+    if line.lost:
+        axes.plot(
+            line.lost,
+            [0.02] * len(line.lost),
+            "x",
+            color=colour,
+            markersize=9,
+            markeredgewidth=2,
+            transform=axes.get_xaxis_transform(),
+            clip_on=False,
+            label=f"{line.name}: no result",
+        )
 
 
 def _draw_published(axes: Axes) -> None:
@@ -137,48 +156,30 @@ def _draw_published(axes: Axes) -> None:
         )
 
 
-def _dress(axes: Axes, found: Sequence[Comparison], gaps: Sequence[Result], baseline: str) -> None:
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log", base=2)
+def _dress(axes: Axes, found: Sequence[Comparison], baseline: str) -> None:
     axes.axhline(1.0, color="0.3", linewidth=1)
     axes.annotate(
         f" as fast as {baseline}", (1, 1.0), xycoords=("axes fraction", "data"), fontsize=8,
         ha="right", va="bottom", color="0.3",
     )  # fmt: skip
-    lengths = sorted({c.kernel.cell.seq for c in found} | {gap.cell.seq for gap in gaps})
-    axes.set_xticks(lengths, [str(n) for n in lengths])
     axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
-    axes.margins(x=0.06, y=0.12)
+    axes.margins(x=0.06)
     axes.set_xlabel("sequence length (keys)")
     axes.set_ylabel(f"slowdown: time / time of {baseline}")
     axes.grid(visible=True, which="major", color="0.9")
-    level = weakest(found)
     machines = sorted({device(c.kernel) for c in found})
     axes.set_title(f"Slowdown against {baseline} on {', '.join(machines)}", loc="left")
     axes.text(
         0.01,
         0.985,
-        CLAIMS[level],
+        _claim(found),
         transform=axes.transAxes,
         va="top",
         fontsize=11,
         fontweight="bold",
-        color="#8a1c00" if level != "measured" else "0.2",
+        color="0.2" if found[0].evidence == "measured" else "#8a1c00",
         bbox={"facecolor": "white", "edgecolor": "0.7", "boxstyle": "round,pad=0.3"},
     )
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, frameon=False, fontsize=9)
-
-
-def _varying(results: Sequence[Result]) -> tuple[str, ...]:
-    """The coordinates, beyond kernel and scope, in which the drawn cells differ."""
-    names = ("direction", "dtype", "shape")
-    varying = [n for n in names if len({getattr(r.cell, n) for r in results}) > 1]
-    if len({device(r) for r in results}) > 1:
-        varying.append("device")
-    return tuple(varying)
-
-
-def _series(result: Result, varying: Sequence[str]) -> _Series:
-    extra = [device(result) if n == "device" else getattr(result.cell, n) for n in varying]
-    return _Series(label(result), result.cell.scope, ", ".join(extra))

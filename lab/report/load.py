@@ -30,7 +30,8 @@ class Loaded:
 def load(directories: Sequence[Path]) -> Loaded:
     """Read every result.json under the directories.
 
-    A cell found more than once is kept in its latest run; the others are named as skipped.
+    A cell that one machine ran more than once is kept in its latest run; the others are named as
+    skipped. Reports are no cells: what an earlier report left is passed over in silence.
 
     Raises:
         UserError: a directory does not exist, or none of them holds a run.
@@ -40,22 +41,30 @@ def load(directories: Sequence[Path]) -> Loaded:
             raise UserError(
                 f"report.runs: {directory} is no directory; give run or sweep directories"
             )
-    newest: dict[str, Entry] = {}
+    newest: dict[tuple[str | None, ...], Entry] = {}
     skipped: list[str] = []
-    for directory in directories:
-        for path in sorted(directory.rglob("status.json")):
-            relative = path.parent.relative_to(directory).as_posix()
+    seen: set[Path] = set()
+    for root in (directory.resolve() for directory in directories):
+        for path in sorted(root.rglob("status.json")):
+            if path in seen:  # the directories overlap
+                continue
+            seen.add(path)
+            relative = path.parent.relative_to(root).as_posix()
             try:
                 result = _read(path.parent)
             except records.InvalidRecord as problem:
-                skipped.append(str(problem).replace(f"{directory}/", ""))
+                skipped.append(str(problem).replace(f"{root}/", ""))
+                continue
+            if result is None:
                 continue
             entry = Entry(result, relative)
-            other = newest.get(result.cell_id)
+            ran = result.environment
+            key = (result.cell_id, ran.cpu_model, ran.device_kind)
+            other = newest.get(key)
             if other is not None:
                 older, entry = sorted((other, entry), key=lambda e: e.result.finished_at)
                 skipped.append(f"{older.directory}: an older run of {result.cell_id}")
-            newest[result.cell_id] = entry
+            newest[key] = entry
     if not newest and not skipped:
         names = ", ".join(map(str, directories)) or "[]"
         raise UserError(f"report.runs={names}: no runs there; give directories that a run has made")
@@ -63,16 +72,20 @@ def load(directories: Sequence[Path]) -> Loaded:
     return Loaded(tuple(entries), tuple(skipped))
 
 
-def _read(directory: Path) -> Result:
+def _read(directory: Path) -> Result | None:
+    """The record of a run; None for a report, finished or in the making."""
     status = records.read(directory / "status.json", Status)
+    if status.cell_id.startswith("report-"):
+        return None
     if status.status == "running":
         raise records.InvalidRecord(
-            f"{directory}: the run was cut off (status running); resume its sweep to run it again"
+            f"{directory}: the run was cut off or still goes on (status running); "
+            "to run it again, resume its sweep"
         )
     return records.read(directory / "result.json", Result)
 
 
-def _order(entry: Entry) -> tuple[str, str, str, str, int, int, str]:
+def _order(entry: Entry) -> tuple[str | int, ...]:
     cell = entry.result.cell
     return (
         cell.task,
@@ -82,4 +95,6 @@ def _order(entry: Entry) -> tuple[str, str, str, str, int, int, str]:
         cell.seq,
         cell.q_len,
         entry.result.cell_id,
+        entry.result.environment.cpu_model,
+        entry.result.environment.device_kind or "",
     )

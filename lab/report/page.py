@@ -28,13 +28,12 @@ def render(
         autoescape=False,  # noqa: S701 - Markdown, not HTML
     )
     results = [entry.result for entry in loaded.entries]
-    level = figures.weakest(found) if found else None
     return (
         environment.get_template("report.md")
         .render(
             counts=_counts(results),
-            level=level,
-            claim=figures.CLAIMS[level] if level else None,
+            levels={c.evidence for c in found},
+            claims=figures.claims(found),
             overlay=overlay,
             baseline=baseline,
             comparisons=[_comparison(c) for c in found],

@@ -17,6 +17,7 @@ def cells(entries: Sequence[Entry]) -> pd.DataFrame:
     return pd.DataFrame([_cell(entry) for entry in entries], columns=list(_CELL_COLUMNS))
 
 
+_ARRAYS = ("batch", "q_heads", "kv_heads", "head_dim", "causal", "padding")
 _CELL_COLUMNS = (
     "cell_id",
     "task",
@@ -32,6 +33,12 @@ _CELL_COLUMNS = (
     "q_len",
     "dtype",
     "shape",
+    "batch",
+    "q_heads",
+    "kv_heads",
+    "head_dim",
+    "causal",
+    "padding",
     "direction",
     "target",
     "seed",
@@ -67,6 +74,8 @@ def _cell(entry: Entry) -> dict[str, object]:
         "device_kind": result.environment.device_kind,
         "directory": entry.directory,
         **result.cell.model_dump(),
+        # An override such as shape.head_dim=64 leaves the shape's name as it was.
+        **{name: result.config["shape"].get(name) for name in _ARRAYS},
     }
     return {**row, **_section(result)}
 
@@ -137,6 +146,15 @@ def _comparison(comparison: Comparison) -> dict[str, object]:
         "baseline_cell": comparison.baseline.cell_id,
         "kernel_cell": kernel.cell_id,
     }
+
+
+def arrays(result: Result) -> str:
+    """The arrays of a cell in short, lengths aside: batch 1, heads 8/2, width 128, causal."""
+    shape = result.config["shape"]
+    sizes = "batch {batch}, heads {q_heads}/{kv_heads}, width {head_dim}".format_map(shape)
+    masks = ["causal"] if shape["causal"] else []
+    masks += [f"{shape['padding']} padding"] if shape["padding"] != "none" else []
+    return ", ".join([sizes, *masks])
 
 
 def device(result: Result) -> str:
