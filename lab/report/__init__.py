@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab import records
-from lab.report.comparisons import BASELINE, compare
+from lab.report.comparisons import BASELINE, compare, reading_order
 from lab.report.load import load
 
 
@@ -43,9 +43,7 @@ def build(
     from lab.report import figures, page, predicted, tables
 
     results = [entry.result for entry in loaded.entries]
-    found = sorted(
-        compare(results, baseline), key=lambda c: (c.kernel.cell.scope, c.kernel.cell.seq)
-    )
+    found = sorted(compare(results, baseline), key=lambda c: reading_order(c.kernel))
     gaps = [r for r in results if r.task in ("benchmark", "compile") and r.status != "done"]
     out.mkdir(parents=True, exist_ok=True)
     files = ["cells.csv", "comparisons.csv", "report.md"]

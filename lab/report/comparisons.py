@@ -56,6 +56,13 @@ def _plain(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
+def reading_order(result: Result) -> tuple[str | int, ...]:
+    """Sorts cells so that those of one curve follow one another by length."""
+    cell = result.cell
+    kernel = (label(result), kernel_options(result), cell.direction, cell.dtype, cell.shape)
+    return (cell.scope, *kernel, cell.seq, cell.q_len, result.cell_id)
+
+
 def time_ms(result: Result) -> float | None:
     """What a comparison compares: the median of a timed case, the estimate of a compiled one."""
     if result.benchmark is not None:

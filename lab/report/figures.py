@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from lab.records import EVIDENCE_ORDER, Evidence, Result
-from lab.report.comparisons import Comparison
+from lab.report.comparisons import Comparison, label
 from lab.report.published import CREDIT, published
 from lab.report.series import Line, lines
 from lab.report.tables import device
@@ -29,6 +29,7 @@ CLAIMS: Mapping[Evidence, str] = {
 }
 # Okabe and Ito's palette, distinguishable with colour blindness.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_FINE_TICKS = (0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.75, 2, 2.25, 2.5)
 _STYLE: dict[Any, object] = {
     "svg.hashsalt": "attention-lab",  # else ids differ from one run to the next
     "svg.fonttype": "none",
@@ -67,8 +68,9 @@ def slowdown(
         panels = figure.subplots(nrows=len(levels), squeeze=False)[:, 0]
         for axes, level in zip(panels, levels, strict=True):
             shown = [c for c in found if c.evidence == level]
-            tasks = {c.kernel.task for c in shown}
-            _panel(axes, shown, [gap for gap in gaps if gap.task in tasks], baseline, overlay)
+            _panel(axes, shown, _gaps_of(level, found, gaps, baseline), baseline, overlay)
+        if overlay == "published":
+            figure.supxlabel(CREDIT, x=0.99, ha="right", fontsize=8, color="0.4")
         figure.savefig(out / "slowdown.png", dpi=150, metadata={"Software": None})
         figure.savefig(out / "slowdown.svg", metadata={"Date": None})
     return ["slowdown.png", "slowdown.svg"]
@@ -79,6 +81,24 @@ def claims(found: Sequence[Comparison]) -> list[str]:
     levels = reversed(EVIDENCE_ORDER)
     by_level = [[c for c in found if c.evidence == level] for level in levels]
     return [_claim(shown) for shown in by_level if shown]
+
+
+def _gaps_of(
+    level: Evidence, found: Sequence[Comparison], gaps: Sequence[Result], baseline: str
+) -> list[Result]:
+    """The gaps of one panel: beside what the same kernel gave elsewhere, or in the weakest."""
+    chosen = []
+    for gap in gaps:
+        of_task = [c for c in found if c.kernel.task == gap.task]
+        of_kernel = [c for c in of_task if label(c.kernel) == label(gap)]
+        weakest = sorted({c.evidence for c in of_task}, key=EVIDENCE_ORDER.index)[:1]
+        if label(gap) == baseline:
+            levels = {c.evidence for c in of_task}
+        else:
+            levels = {c.evidence for c in of_kernel} or set(weakest)
+        if level in levels:
+            chosen.append(gap)
+    return chosen
 
 
 def _claim(shown: Sequence[Comparison]) -> str:
@@ -105,10 +125,12 @@ def _panel(
         _draw_published(axes)
         ratios += [case.slowdown for case in published()]
     # Whiskers may reach beyond: what a few noisy samples allow must not flatten the curve.
-    room = max(math.sqrt(max(ratios) / min(ratios)), 2.0) ** 0.3
+    room = max(max(ratios) / min(ratios), 1.5) ** 0.15
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
     axes.set_ylim(min(ratios) / room, max(ratios) * room**2)
+    if max(ratios) / min(ratios) < 2:  # powers of two alone would leave the axis bare
+        axes.set_yticks([y for y in _FINE_TICKS if min(ratios) / room < y < max(ratios) * room**2])
     _dress(axes, found, baseline)
     if not overlay:
         lengths = sorted({seq for line in drawn for seq in (*line.points, *line.lost)})

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from lab import expectations
 from lab.records import CorrectnessCheck, Result
 from lab.report import figures, predicted
-from lab.report.comparisons import Comparison, label
+from lab.report.comparisons import Comparison, kernel_options, label
 from lab.report.load import Entry, Loaded
 from lab.report.tables import device
 
@@ -60,7 +60,7 @@ def _comparison(c: Comparison) -> dict[str, Any]:
     return {
         "scope": c.kernel.cell.scope,
         "seq": c.kernel.cell.seq,
-        "kernel": label(c.kernel),
+        "kernel": f"{label(c.kernel)} {kernel_options(c.kernel)}".strip(),
         "baseline_ms": c.baseline_ms,
         "kernel_ms": c.kernel_ms,
         "slowdown": c.slowdown,
