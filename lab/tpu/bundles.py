@@ -32,6 +32,7 @@ direction"). The same program compiles without the flag, so a compile that dies 
 
 DELAY_SLOTS = 4  # bundles after a branch that still execute before control moves
 CORE_ID = "core-id"  # operand of a load that asks on which core the program runs
+DIVIDE = "divide-and-remainder"  # operand of a division whose two results are both taken
 
 _SIGNATURE = "= control target key start"
 _COMMENT = re.compile(r"/\*|\*/")
@@ -175,8 +176,8 @@ def parse(text: str, *, name: str = "dump") -> Schedule:
 
 
 def _without_comments(text: str, name: str) -> str:
-    """The text without comments, but for what they say of regions and of the core's number."""
-    text = text.replace("/* core id */", CORE_ID)
+    """The text without comments, but for what they say of regions, cores and divisions."""
+    text = text.replace("/* core id */", CORE_ID).replace("/* kDivAndRem */", f", {DIVIDE}")
     kept: list[str] = []
     depth = start = end = 0
     for mark in _COMMENT.finditer(text):

@@ -4,10 +4,12 @@ Names become places in one list, allocations get made-up addresses, and only wha
 waits can hang on becomes code; vector instructions become none.
 """
 
+import itertools
 import re
+from collections.abc import Iterator
 
-from lab.tpu.bundles import CORE_ID, Instruction, Schedule, UnrecognisedDump
-from lab.tpu.scalar import EXPRESSIONS, CannotFollowError, Unknown, select
+from lab.tpu.bundles import CORE_ID, DIVIDE, Instruction, Schedule, UnrecognisedDump
+from lab.tpu.scalar import EXPRESSIONS, CannotFollowError, Unknown, divide, select
 from lab.tpu.timeline import Timeline
 
 _SYMBOL_SPACING = 1 << 18  # words between two allocations' made-up addresses; SMEM holds fewer
@@ -56,6 +58,7 @@ class Emitter:
         self._places: dict[str, int] = {}
         self._symbols: dict[str, int] = {}
         self._unknowns: list[Unknown] = []
+        self._pops: dict[str, Iterator[int]] = {}  # division -> number of its next result
         self._space = {
             instruction.result: match[1]
             for bundle in schedule.bundles
@@ -70,6 +73,7 @@ class Emitter:
             "r": [Unknown("a value used before it is set")] * len(self._places),
             "u": self._unknowns,
             "select": select,
+            "divide": divide,
             "load": memory.load,
             "store": memory.store,
             "overwrite": memory.overwrite,
@@ -97,6 +101,11 @@ class Emitter:
             return [f"{self.place(instruction.result)} = {self._value(instruction, address)}"]
         if opcode == "sst":
             return [self._store(instruction, address)]
+        if opcode == "sdivrem.u32" and DIVIDE in instruction.operands:
+            a, b = map(self.operand, instruction.operands[:2])
+            self._pops[instruction.result] = itertools.count()
+            results = (self.place(f"{instruction.result}/{pop}") for pop in (0, 1))
+            return [f"{', '.join(results)} = divide({a}, {b})"]
         if opcode in _EFFECTS:
             operands = map(self.operand, instruction.operands)
             code = _EFFECTS[opcode].format(*operands, offset=offset, address=address)
@@ -142,6 +151,8 @@ class Emitter:
         if opcode == "sld":
             unknown = self.unknown(f"a value loaded from memory at bundle {address:#x}")
             return f"load({self._address(operands[0])}, {unknown})"
+        if opcode == "spop.drf" and operands[0] in self._pops:  # first quotient, then remainder
+            return self.place(f"{operands[0]}/{next(self._pops[operands[0]])}")
         template = EXPRESSIONS.get(opcode)
         if template is None:
             return self.unknown(f"the result of {opcode} at bundle {address:#x}")

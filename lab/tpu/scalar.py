@@ -48,6 +48,19 @@ def select(predicate: object, on_true: object, on_false: object) -> object:
     return on_true if predicate else on_false
 
 
+def divide(a: object, b: object) -> tuple[object, object]:
+    """Quotient and remainder of unsigned words; unknown where an operand is, or b is zero."""
+    if not (isinstance(a, int) and isinstance(b, int) and b):
+        unknown = next((v for v in (a, b) if isinstance(v, Unknown)), Unknown("a division by zero"))
+        return unknown, unknown
+    quotient, remainder = divmod(a & 0xFFFFFFFF, b & 0xFFFFFFFF)
+    return _signed(quotient), _signed(remainder)
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 32) if word >= 1 << 31 else word
+
+
 _UNSIGNED = "({} & 0xFFFFFFFF)"
 _WRAP = "((({}) + 0x80000000 & 0xFFFFFFFF) - 0x80000000)"  # to signed 32 bits
 

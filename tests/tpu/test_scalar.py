@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.tpu.scalar import EXPRESSIONS, CannotFollowError, Unknown, known, select
+from lab.tpu.scalar import EXPRESSIONS, CannotFollowError, Unknown, divide, known, select
 
 word = st.integers(-(2**31), 2**31 - 1)
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -50,6 +50,19 @@ def test_comparisons_are_signed_or_unsigned(a: int, b: int) -> None:
         assert compute(f"scmp.{name}.s32.totalorder", a, b) is compare(a, b), sign
         ua, ub = a & 0xFFFFFFFF, b & 0xFFFFFFFF
         assert compute(f"scmp.{name}.u32.totalorder", a, b) is compare(ua, ub), sign
+
+
+@given(word, word.filter(bool))
+def test_division_is_of_unsigned_words(a: int, b: int) -> None:
+    ua, ub = a & 0xFFFFFFFF, b & 0xFFFFFFFF
+    assert divide(a, b) == (signed(ua // ub), signed(ua % ub))
+
+
+def test_a_division_by_what_is_unknown_or_zero_is_unknown() -> None:
+    unknown = Unknown("a test")
+    assert divide(5, unknown) == (unknown, unknown)
+    assert divide(unknown, 0)[0] is unknown
+    assert isinstance(divide(5, 0)[1], Unknown)
 
 
 @given(st.booleans(), st.booleans())

@@ -95,6 +95,19 @@ def test_values_pass_through_memory(program: Program) -> None:
     assert estimate(program(*lines)).cycles == 107
 
 
+def test_a_division_gives_its_quotient_first(program: Program) -> None:
+    lines = (
+        "%1 = sdivrem.u32 17, 5 /* kDivAndRem */",
+        "%s2_s0 = spop.drf %1",
+        "%s3_s1 = spop.drf %1",
+        "%p4_p0 = scmp.eq.s32.totalorder %s2_s0, 3 ;; %p5_p1 = scmp.eq.s32.totalorder %s3_s1, 2",
+        "%6 = vdelay (%p4_p0), 100 ;; %7 = vdelay (%p5_p1), 1000",
+    )
+    assert estimate(program(*lines)).cycles == 1105
+    only_one = program("%1 = sdivrem.u32 17, 5", *lines[1:])
+    assert "the result of spop.drf at bundle 0x1" in reason(only_one)
+
+
 def test_a_predicated_move_keeps_the_old_value_where_false(program: Program) -> None:
     lines = (
         "%p1_p0 = scmp.eq.s32.totalorder 0, 1 ;; %s2_s0 = smov 5",
@@ -135,7 +148,7 @@ def test_a_strided_copy_is_told_from_a_copy_within_the_core(program: Program) ->
     ("origin", "said"),
     [
         ("%s1_s0 = sld [smem:[#allocation4]]", "a value loaded from memory at bundle 0x0"),
-        ("%s1_s0 = spop.drf", "the result of spop.drf at bundle 0x0"),
+        ("%s1_s0 = spop.drf %0", "the result of spop.drf at bundle 0x0"),
         (
             "%s1_s0 = inlined_call_operand.hbm [shape: f32[8,128], index: 0]",
             "the result of inlined_call_operand.hbm at bundle 0x0",
