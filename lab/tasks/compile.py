@@ -27,7 +27,7 @@ from lab.tpu.hlo_text import UnrecognisedHloError
 from lab.worker import DeadlineExceeded, WorkerCrashed, WorkerFailed
 
 COMPRESS_ABOVE_BYTES = 256 * 1024
-PROFILE_CPU_S = 12
+PROFILE_CPU_S = 8
 LEAST_FREE_BYTES = 64 * 2**20  # the dumps of one cell take 5 to 20 MB
 ERROR_FILE = "compiler_error.txt"
 SUMMARY_FILE = "summary.md"
@@ -100,7 +100,7 @@ def _compile(cell: Cell, scratch: Path, directory: Path) -> _Compiled:
                 worker.call(
                     "lab.tpu.child:compile_cell",
                     payload,
-                    env=_environment(bundles.DUMP_FLAGS.format(directory=dump), attached=attached),
+                    env=environment(bundles.DUMP_FLAGS.format(directory=dump), attached=attached),
                     deadline_s=cell.config.deadline_s,
                     directory=directory,
                 ),
@@ -129,7 +129,7 @@ def _compile_without_dump(
         answer = worker.call(
             "lab.tpu.child:compile_cell",
             payload,
-            env=_environment("", attached=payload["attached"]),
+            env=environment("", attached=payload["attached"]),
             deadline_s=cell.config.deadline_s,
             directory=directory,
         )
@@ -155,13 +155,14 @@ def _profile(cell: Cell, directory: Path) -> tuple[str | None, str | None]:
         worker.call(
             "lab.tpu.child:profile_cell",
             payload,
-            env=_environment(bundles.PROFILE_FLAG.format(directory=directory), attached=False),
+            env=environment(bundles.PROFILE_FLAG.format(directory=directory), attached=False),
             deadline_s=cell.config.deadline_s,
         )
         text = (directory / HLO_FILE).read_text()
     except WorkerCrashed as crash:
         abort = failures.compiler_abort(crash.log_tail)
-        why = abort or f"{crash.reason} (it may take {PROFILE_CPU_S} s of CPU time)"
+        slow = f"it takes libtpu more than {PROFILE_CPU_S} s of CPU time"
+        why = abort or (slow if "SIGXCPU" in crash.reason else crash.reason)
         return None, f"no static profile: {why}"
     except FileNotFoundError:
         return None, None  # nothing of Pallas in it
@@ -170,7 +171,7 @@ def _profile(cell: Cell, directory: Path) -> tuple[str | None, str | None]:
     return text, None
 
 
-def _environment(flags: str, *, attached: bool) -> dict[str, str]:
+def environment(flags: str, *, attached: bool) -> dict[str, str]:
     """A process that reaches for no metadata server, no cache and, unless attached, no TPU."""
     given = os.environ.get("LIBTPU_INIT_ARGS", "")
     environment = {

@@ -48,7 +48,6 @@ def compile_cell(payload: dict[str, Any]) -> dict[str, Any]:
         `device`, `versions`, `boundary`, and then `memory` and `seconds` of the steps, or, where
         the compiler says no, `refusal` {stage, type, message, text}.
     """
-    jax.config.update("jax_hlo_source_file_canonicalization_regex", _PATH_PREFIX)
     cell, directory = Cell(from_plain(payload["config"])), Path(payload["directory"])
     device, on_attached = _device(cell, attached=payload["attached"])
     answer: dict[str, Any] = {
@@ -91,7 +90,7 @@ def profile_cell(payload: dict[str, Any]) -> dict[str, Any]:
         `directory`.
     """
     limit = int(payload["cpu_limit_s"])
-    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))  # SIGXCPU, and only then SIGKILL
     cell, directory = Cell(from_plain(payload["config"])), Path(payload["directory"])
     device, _ = _device(cell, attached=False)
     with _as_on(device):
@@ -103,6 +102,7 @@ def profile_cell(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def _trace(cell: Cell, device: Any) -> Any:  # noqa: ANN401 - jax's stages and devices
+    jax.config.update("jax_hlo_source_file_canonicalization_regex", _PATH_PREFIX)
     sharding = SingleDeviceSharding(device)
     shapes = [
         jax.ShapeDtypeStruct(shape, jnp.dtype(dtype), sharding=sharding)

@@ -1,0 +1,91 @@
+"""From checked-in files of a compiled program to ops, cycles and loops; no compiler involved."""
+
+import gzip
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lab.tpu import analysis
+from lab.tpu.chips import Chip
+from lab.tpu.estimate import choose, estimate
+from lab.tpu.hlo_text import UnrecognisedHloError
+
+PROGRAM = Path(__file__).parent / "programs" / "pallas-8row-softmax"
+V5E = Chip("v5e", "TPU v5 lite", "v5e:2x2", 1.5, 197, 819, 2**34, 2**27, 2**24, True, "test")
+CALL = "masked_softmax_rows.1"
+
+
+def read(name: str) -> str:
+    return gzip.decompress((PROGRAM / f"{name}.txt.gz").read_bytes()).decode()
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(PROGRAM / "dump", tmp_path / "dump"))
+
+
+def test_both_sources_of_a_pallas_call_agree(dump: Path) -> None:
+    program = analysis.analyse(read("hlo"), read("profile"), dump, V5E)
+    call = next(op for op in program.ops if op.pallas)
+    assert call.static_profile == 93_820
+    assert call.schedule == pytest.approx(call.static_profile, rel=0.05)
+    assert choose(call, V5E) == ("schedule", call.schedule)
+    assert estimate(program.ops, program.problems, V5E, 1e-3).ms == pytest.approx(0.062, abs=1e-3)
+    assert program.unread == ()
+
+
+def test_loops_say_where_the_cycles_go(dump: Path) -> None:
+    program = analysis.analyse(read("hlo"), None, dump, V5E)
+    longest = program.loops[CALL][0]
+    assert longest.trips >= 128  # one step for 8 rows of 8 heads of 128
+    assert longest.share > 0.9
+    assert longest.dma_bytes >= 8 * 128 * 128 * (2 + 4)
+
+
+def test_without_a_dump_the_profile_takes_over_and_the_record_says_so() -> None:
+    program = analysis.analyse(read("hlo"), read("profile"), None, V5E)
+    call = next(op for op in program.ops if op.pallas)
+    assert choose(call, V5E) == ("static_profile", 93_820)
+    assert program.unread == ("no schedule was dumped",)
+    assert program.loops == {}
+
+
+@pytest.mark.parametrize("damage", ["cut", "another format", "not gzip", "absent"])
+def test_a_damaged_schedule_says_so_and_the_rest_stands(dump: Path, damage: str) -> None:
+    (path,) = dump.glob(f"*-{CALL}-*-packed-bundles-post-ra.txt.gz")
+    whole = gzip.decompress(path.read_bytes())
+    if damage == "cut":
+        path.write_bytes(gzip.compress(whole[: len(whole) // 2]))
+    elif damage == "another format":
+        path.write_bytes(gzip.compress(b"bundle listing, version 2\n"))
+    elif damage == "not gzip":
+        path.write_bytes(whole[:100])
+    else:
+        path.unlink()
+    program = analysis.analyse(read("hlo"), None, dump, V5E)
+    call = next(op for op in program.ops if op.pallas)
+    fusion = next(op for op in program.ops if not op.pallas)
+    assert call.schedule is None
+    assert call.schedule_unread
+    assert len(program.unread) == 1
+    assert fusion.cost_model == 1857
+    found = estimate(program.ops, program.problems, V5E, 1e-3)
+    assert found.ms is None
+    assert CALL in str(found.no_estimate)
+
+
+def test_a_damaged_slot_file_costs_the_table_alone(dump: Path) -> None:
+    (path,) = dump.glob(f"*-{CALL}-*-pre-delay_hlo-static-per-bundle-utilization.txt.gz")
+    path.write_bytes(gzip.compress(b"== SOMETHING ELSE\n"))
+    program = analysis.analyse(read("hlo"), None, dump, V5E)
+    assert CALL not in program.loops
+    assert "slot-use" in program.unread[0]
+    assert estimate(program.ops, program.problems, V5E, 1e-3).ms is not None
+
+
+def test_a_text_that_is_no_hlo_is_refused_and_a_broken_profile_is_passed_over(dump: Path) -> None:
+    with pytest.raises(UnrecognisedHloError):
+        analysis.analyse("garbage", None, dump, V5E)
+    program = analysis.analyse(read("hlo"), "garbage", dump, V5E)
+    assert all(op.static_profile is None for op in program.ops)
