@@ -104,7 +104,7 @@ def _jump(schedule: Schedule, emitter: Emitter, address: int, *, back: bool) -> 
     if address >= len(schedule.bundles):
         return [leave]
     bundle = schedule.bundles[address]
-    phis = [i for i in bundle.instructions if i.opcode == "sphi"]
+    phis = [i for i in bundle.instructions if i.opcode == "sphi" and emitter.needs(i)]
     if not phis:
         return [leave]
     if bundle.label == "LB":

@@ -1,7 +1,7 @@
 """Python code for the scalar instructions of a schedule, one line or two each.
 
-Names become places in one list, allocations get made-up addresses, and only what control, copies or
-waits can hang on becomes code; vector instructions become none.
+Names become places in one list, allocations get made-up addresses, and only what time can hang on
+becomes code (see `needed`).
 """
 
 import itertools
@@ -9,13 +9,13 @@ import re
 from collections.abc import Iterator
 
 from lab.tpu.bundles import CORE_ID, DIVIDE, Instruction, Schedule, UnrecognisedDump
+from lab.tpu.needed import is_copy, needed_names
 from lab.tpu.scalar import EXPRESSIONS, CannotFollowError, Unknown, divide, select
 from lab.tpu.timeline import Timeline
 
 _SYMBOL_SPACING = 1 << 18  # words between two allocations' made-up addresses; SMEM holds fewer
 _TERM = re.compile(r"(?P<name>%[\w.]+)|(?P<symbol>#\w+)|\$?(?P<number>0x[0-9a-f]+|-?\d+)\b")
 _SPACE = re.compile(r"(?:inlined_call_operand|scalar_lea|int_to_ptr)\.(\w+)")
-_COPY = re.compile(r"dma\.(?:general|\w+_to_\w+)")
 _NOT_MODELLED = ("dma.", "vwait", "vsync", "scall", "sret", "inlined_call")
 _EFFECTS = {  # opcode -> code; numbers are operands, `{offset}` is cycles since the block's start
     "dma.done.wait": "t = wait(t + {offset}, {0}, {1}, {address}) - {offset}",
@@ -55,6 +55,7 @@ class Emitter:
 
     def __init__(self, schedule: Schedule) -> None:
         self._name = schedule.name
+        self._needed = needed_names(schedule)
         self._places: dict[str, int] = {}
         self._symbols: dict[str, int] = {}
         self._unknowns: list[Unknown] = []
@@ -96,7 +97,7 @@ class Emitter:
     def _lines(self, instruction: Instruction, address: int, offset: int) -> list[str]:
         opcode = instruction.opcode
         if instruction.result[:2] in {"%s", "%p"}:
-            if opcode == "sphi":
+            if opcode == "sphi" or not self.needs(instruction):
                 return []
             return [f"{self.place(instruction.result)} = {self._value(instruction, address)}"]
         if opcode == "sst":
@@ -109,13 +110,17 @@ class Emitter:
         if opcode in _EFFECTS:
             operands = map(self.operand, instruction.operands)
             code = _EFFECTS[opcode].format(*operands, offset=offset, address=address)
-        elif _COPY.fullmatch(opcode):
+        elif is_copy(opcode):
             code = self._copy(instruction, address, offset)
         elif opcode.startswith(_NOT_MODELLED):
             code = f"stop({f'{opcode} at bundle {address:#x} is not modelled'!r})"
         else:
             return []
         return [f"if {self.guard(instruction.guard)}: {code}" if instruction.guard else code]
+
+    def needs(self, instruction: Instruction) -> bool:
+        """Whether time can hang on an instruction's result."""
+        return instruction.result in self._needed
 
     def guard(self, guard: str) -> str:
         """The condition under which a guarded instruction takes effect."""
@@ -166,13 +171,15 @@ class Emitter:
         return f"store({where}, {value})"
 
     def _copy(self, instruction: Instruction, address: int, offset: int) -> str:
-        _, size, target, flag = map(self.operand, instruction.operands[:4])
+        _, size, target, flag = instruction.operands[:4]
         if instruction.opcode == "dma.general":  # which does not say between which memories
             ends = [self._space.get(o, "hbm") for o in instruction.operands[0:3:2]].count("hbm")
         else:
             ends = instruction.opcode.count("hbm")
-        code = f"copy(t + {offset}, {size}, {flag}, {ends}, {address})"
-        return code + (f"; overwrite({target})" if instruction.opcode.endswith("_to_smem") else "")
+        code = f"copy(t + {offset}, {self.operand(size)}, {self.operand(flag)}, {ends}, {address})"
+        if instruction.opcode.endswith("_to_smem"):
+            code += f"; overwrite({self.operand(target)})"
+        return code
 
     def _select(self, guard: str, on_true: str, on_false: str) -> str:
         if guard.startswith("!"):

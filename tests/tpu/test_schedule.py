@@ -229,8 +229,8 @@ def test_a_wait_for_nothing_has_no_estimate(program: Program) -> None:
         ("%1 = sbr.rel target bundleno = 0 (0x0)", "", ""),
         ("%1 = sbr.rel target bundleno = 0 (0x0)", "%2 = sbr.rel target bundleno = 0 (0x0)")
         + ("",) * 5,
-        ("%s1_s0 = sadd.s32 1",),
-        ("%s1_s0 = sadd.s32 1, %"),
+        ("%s1_s0 = sadd.s32 1", "%2 = vdelay %s1_s0"),
+        ("%s1_s0 = sadd.s32 1, %", "%2 = vdelay %s1_s0"),
         ("%1 = dma.done.wait [#allocation2]",),
         ("%1 = dma.hbm_to_vmem 1, 2",),
     ],
