@@ -162,9 +162,10 @@ class CampaignConfig:
     """A whole measurement: which tasks over which cells, packed into one file."""
 
     name: str | None = None
-    device: str | None = None
-    out: str | None = None
-    steps: Any = None
+    device: str | None = None  # cpu | gpu | tpu: the platform that it measures
+    out: str | None = None  # default: runs/campaign-NAME; the same directory resumes
+    limit_s: float | None = None  # no step runs on beyond this many seconds
+    steps: Any = None  # name and overrides each, run as sweeps
 
 
 @dataclass

@@ -107,6 +107,7 @@ def profile_facts(
         "last": max(r.finished_at for r in results)[:10],
         "code": "; ".join(sorted({_code(e) for e in entries})),
         "levels": ", ".join(sorted(levels, key=EVIDENCE_ORDER.index)),
+        "commands": [" ".join(command.split()) for command in profile.commands],
         "conclusions": profile.conclusions,
         "limits": profile.limits,
         "comparisons": comparisons,

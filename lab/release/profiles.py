@@ -56,6 +56,8 @@ class Profile(Model):
     evidence: list[Evidence]
     tasks: list[str]
     require: list[Requirement]
+    # How the records and the release come about, for people.
+    commands: list[str]
     one_code: bool = True
     clean_commit: bool = False
     conclusions: list[str]

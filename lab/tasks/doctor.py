@@ -137,5 +137,5 @@ def _next(on: str | None, device: str | None, *, ready: bool) -> str:
     if on == "tpu" and device and device.startswith("8 x TPU v5"):
         return "lab task=campaign campaign=kaggle-v5e"
     if on == "tpu":
-        return "lab -m +experiment=published"
+        return "lab task=campaign campaign=tpu"
     return f"lab task=campaign campaign={'gpu' if on == 'gpu' else 'local-cpu'}"
