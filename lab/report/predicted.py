@@ -19,7 +19,7 @@ from lab.report.comparisons import label
 from lab.report.published import CREDIT, published
 from lab.tpu.validation import Point
 
-DISPATCH_MS = 0.166
+DISPATCH_MS = 0.17
 """Host dispatch of the published v5e runs: see evidence/tpu-v5e-compiled/README.md."""
 LEAST_POINTS = 2  # for a curve
 PUBLISHED_KERNELS = {"xla": "xla_ms", "pallas-8row": "pallas_ms"}
@@ -89,6 +89,7 @@ def section(results: Sequence[Result], baseline: str = "xla") -> str:
         autoescape=False,  # noqa: S701 - Markdown, not HTML
     )
     environment.filters["ms"] = lambda value: "" if value is None else f"{value:.4g}"
+    environment.filters["ratio"] = lambda value: "" if value is None else f"{value:.2f}"
     ratios = slowdowns(cells, baseline)
     points = against_published(cells)
     return environment.get_template("predicted.md").render(

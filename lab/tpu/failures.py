@@ -74,7 +74,7 @@ def _one_buffer(match: re.Match[str], _: str) -> Refusal:
 def _hbm(match: re.Match[str], _: str) -> Refusal:
     return Refusal(
         "hbm",
-        f"out of HBM: the program needs {_mib(match[1])}, the chip has {_mib(match[2])}",
+        f"out of HBM: arrays need {_mib(match[1])}, the program may take {_mib(match[2])}",
         "shorten seq or reduce shape.batch",
     )
 
@@ -133,6 +133,7 @@ _KNOWN: tuple[tuple[str, Callable[[re.Match[str], str], Refusal]], ...] = (
         _one_buffer,
     ),
     (r"memory space hbm\. Used ([\d.]+[KMG]?) of ([\d.]+[KMG]?) hbm", _hbm),
+    (r"required for HLO \w+ \(([\d.]+[KMG]?)\) exceeds available HBM \(([\d.]+[KMG]?)\)", _hbm),
     (r"divisible by 8 and 128.*?has block shape (\(.*?\)), array shape", _block_shape),
     (
         r"shape \(\.{3}, (\S+ \S+)\) has tiling \((.+?)\), but.{1,9}block shape \(\.{3}, (.+?)\)",
@@ -149,4 +150,4 @@ _KNOWN: tuple[tuple[str, Callable[[re.Match[str], str], Refusal]], ...] = (
 
 def _first_line(message: str) -> str:
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return lines[0][:300] if lines else "the compiler gave no reason"
+    return re.sub(r"^[A-Z_]+: ", "", lines[0])[:300] if lines else "the compiler gave no reason"
