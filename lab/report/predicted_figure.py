@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from lab.report.published import CREDIT
 from lab.tpu.validation import Point, ratios
@@ -24,6 +24,7 @@ _STYLE: dict[Any, object] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
+_FAINT: dict[str, Any] = {"linewidth": 1, "alpha": 0.55, "marker": "."}
 _COLOURS = {"softmax": "#D55E00", "attention": "#0072B2"}  # Okabe and Ito
 
 
@@ -47,16 +48,18 @@ def draw(points: Sequence[Point], dispatch_ms: float, out: Path) -> list[str]:
         lengths = sorted({p.seq for p in points})
         for axes in (times, slowdowns):
             axes.set_xscale("log", base=2)
-            axes.set_yscale("log", base=2)
+            axes.set_yscale("log")
             axes.set_xticks(lengths, [str(n) for n in lengths])
             axes.xaxis.set_minor_locator(NullLocator())
+            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 7.0)))
             axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+            axes.yaxis.set_minor_locator(NullLocator())
             axes.set_xlabel("sequence length (keys)")
             axes.grid(visible=True, which="major", color="0.9")
             axes.legend(frameon=False, fontsize=8, loc="upper left")
         figure.suptitle(
-            f"Estimated by the compiler, not measured: device estimate + {dispatch_ms:g} ms host "
-            f"dispatch, v5e\nGrey: {CREDIT}",
+            f"Estimated by the compiler, not measured: device estimate + {dispatch_ms:.3g} ms host "
+            f"dispatch, v5e\nThin lines: {CREDIT}",
             fontsize=10,
             x=0.01,
             ha="left",
@@ -71,7 +74,7 @@ def _times(axes: Axes, points: Sequence[Point], dispatch_ms: float) -> None:
         line = [p for p in points if (p.kernel, p.scope) == (kernel, scope)]
         dash = "--" if kernel == "xla" else "-"
         lengths = [p.seq for p in line]
-        axes.plot(lengths, [p.published_ms for p in line], dash, color="0.65", marker=".")
+        axes.plot(lengths, [p.published_ms for p in line], dash, color=_COLOURS[scope], **_FAINT)
         predicted = [p.predicted_ms(dispatch_ms) for p in line]
         label = f"{kernel}, {scope}"
         axes.plot(lengths, predicted, dash, color=_COLOURS[scope], marker="o", label=label)
@@ -84,7 +87,7 @@ def _slowdowns(axes: Axes, points: Sequence[Point], dispatch_ms: float) -> None:
     for kernel, scope in sorted({(r.kernel, r.scope) for r in found}):
         line = [r for r in found if (r.kernel, r.scope) == (kernel, scope)]
         lengths = [r.seq for r in line]
-        axes.plot(lengths, [r.published for r in line], color="0.65", marker=".")
+        axes.plot(lengths, [r.published for r in line], color=_COLOURS[scope], **_FAINT)
         predicted = [r.predicted for r in line]
         label = f"{kernel}, {scope}"
         axes.plot(lengths, predicted, color=_COLOURS[scope], marker="o", label=label)

@@ -2,7 +2,7 @@
 
     python -m lab.tpu.validate SWEEP_DIRECTORY OUT_DIRECTORY
 
-makes validation.csv (a row a point), validation.md (the fit and its tables), and predicted.png, .svg.
+makes validation.csv (a row a point), validation.md (the fit and its tables), predicted.png, .svg.
 """
 
 from __future__ import annotations
