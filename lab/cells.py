@@ -17,7 +17,7 @@ from lab.records import CellNames, StatusName
 
 # Where results are written, and what is done with those that are there, says nothing about what
 # a cell is.
-_NOT_IDENTITY = (("resume",), ("release", "out"), ("campaign", "out"))
+_NOT_IDENTITY = (("resume",), ("release", "out"), ("release", "evidence"), ("campaign", "out"))
 _INPUT_FILES = (("candidate", "path"),)
 # The configuration that a task's slug need not name, because the task does not look at it.
 _KERNEL_FREE_TASKS = ("report", "release", "verify", "doctor", "audit", "campaign")

@@ -154,6 +154,7 @@ class ReleaseConfig:
     name: str | None = None
     runs: list[str] = field(default_factory=list)
     out: str = "dataset"
+    evidence: str | None = None  # also write the evidence pages into this folder
     profile: Any = None
 
 

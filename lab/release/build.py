@@ -24,6 +24,7 @@ from lab.release import (
     canonical,
     card,
     croissant,
+    evidence,
     intake,
     privacy,
     profiles,
@@ -48,8 +49,12 @@ class Built:
     refused: tuple[str, ...] = ()
 
 
-def update(out: Path, profile: Profile, sources: Sequence[Path]) -> Built:
+def update(
+    out: Path, profile: Profile, sources: Sequence[Path], *, pages: Path | None = None
+) -> Built:
     """Add or replace one profile of the release at `out`; without sources, rebuild it.
+
+    The evidence pages of all profiles go into the folder `pages`, if one is given.
 
     Returns:
         What was built; with `refused`, nothing was written, and these are all the reasons.
@@ -82,6 +87,8 @@ def update(out: Path, profile: Profile, sources: Sequence[Path]) -> Built:
         entries += _entries(other, (Result.model_validate(plain) for _, plain in read))
     files = render(entries)
     _replace(out, files)
+    if pages is not None:
+        evidence.write(pages, evidence.pages(entries))
     return Built(name, len(results), len(files))
 
 

@@ -58,6 +58,8 @@ class Profile(Model):
     require: list[Requirement]
     # How the records and the release come about, for people.
     commands: list[str]
+    # False: its page in evidence/ is made by another command.
+    evidence_page: bool = True
     one_code: bool = True
     clean_commit: bool = False
     conclusions: list[str]
@@ -73,6 +75,11 @@ def load_all() -> dict[str, Profile]:
         assert isinstance(plain, dict)
         found[str(plain["name"])] = parse(str(plain["name"]), plain["profile"])
     return found
+
+
+def options() -> list[str]:
+    """The values that release=NAME takes."""
+    return sorted(path.stem for path in (config_directory() / "release").glob("*.yaml"))
 
 
 def parse(name: str, definition: object) -> Profile:

@@ -13,10 +13,14 @@ def run(cell: Cell, directory: Path) -> Outcome:  # noqa: ARG001 - writes to rel
     """Build; a run that does not meet its profile fails with every reason at once."""
     asked = cell.config.release
     if asked.name is None:
-        known = ", ".join(sorted(p.name for p in profiles.load_all().values()))
-        raise UserError(f"task=release needs release=NAME; the profiles are {known}")
+        raise UserError(f"task=release needs release=NAME: {', '.join(profiles.options())}")
     profile = profiles.parse(asked.name, asked.profile)
-    built = build.update(Path(asked.out), profile, [Path(run) for run in asked.runs])
+    built = build.update(
+        Path(asked.out),
+        profile,
+        [Path(run) for run in asked.runs],
+        pages=Path(asked.evidence) if asked.evidence else None,
+    )
     if built.refused:
         return Outcome(
             section={},
