@@ -1,7 +1,9 @@
 """Time on one core: copies that share a channel to HBM, and waits for their sync flags."""
 
+from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from lab.tpu.scalar import CannotFollowError, known
 
@@ -65,11 +67,14 @@ class Timeline:
         """The cycle at which the flag holds the granules: `now`, or later when the copy is late."""
         state = self._flags[known(flag)]
         wanted = state.taken + known(granules)
-        for cycle, so_far in state.landed:
-            if so_far >= wanted:
-                self.stalls[address] += max(0.0, cycle - now)
-                return max(cycle, now)
-        raise CannotFollowError(f"the wait at {address:#x} is for more than was copied before it")
+        first = bisect_left(state.landed, wanted, key=itemgetter(1))
+        if first == len(state.landed):
+            raise CannotFollowError(
+                f"the wait at {address:#x} is for more than was copied before it"
+            )
+        cycle = max(state.landed[first][0], now)
+        self.stalls[address] += cycle - now
+        return cycle
 
     def add(self, now: float, flag: object, granules: object) -> None:
         """`vsyncadd`: a negative count, after a wait, takes granules off; a positive signals."""
