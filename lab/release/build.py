@@ -64,11 +64,7 @@ def update(
     """
     kept = _kept(out)
     if not sources:
-        sources = [out / "raw" / name for name in kept if profiles.template_of(name, _one(profile))]
-        if not sources:
-            raise UserError(
-                f"release={profile.name}: {out} has no raw records of it; give release.runs=[DIR]"
-            )
+        return _rebuild(out, profile, kept, pages)
     taken, problems = intake.read(list(sources))
     taken = [(origin, plain) for origin, plain in taken if _counts(plain)]
     scrubbed = [(origin, privacy.scrub(plain)) for origin, plain in taken]
@@ -81,15 +77,42 @@ def update(
         return Built(name, len(results), 0, tuple(problems))
     entries = _entries(name, (result for _, result in results))
     for other in sorted(set(kept) - {name}):
-        read, broken = intake.read([out / "raw" / other])
-        if broken:
-            raise UserError(f"{out}: {'; '.join(broken)}; repair it, or build elsewhere")
-        entries += _entries(other, (Result.model_validate(plain) for _, plain in read))
+        entries += _raw_entries(out, other)
+    return _finish(out, name, entries, pages)
+
+
+def _rebuild(out: Path, profile: Profile, kept: Sequence[str], pages: Path | None) -> Built:
+    """Everything again, from the release's own raw records."""
+    shipped = profiles.load_all()
+    own = [name for name in kept if profiles.template_of(name, {profile.name: profile})]
+    if not own:
+        raise UserError(
+            f"release={profile.name}: {out} has no raw records of it; give release.runs=[DIR]"
+        )
+    entries: list[Entry] = []
+    problems = []
+    for name in kept:
+        entries += (found := _raw_entries(out, name))
+        if template := profiles.template_of(name, shipped):
+            problems += profiles.unmet(template, [entry.result for entry in found])
+    if problems:
+        return Built(profile.name, len(entries), 0, tuple(problems))
+    return _finish(out, own[0], entries, pages)
+
+
+def _finish(out: Path, name: str, entries: Sequence[Entry], pages: Path | None) -> Built:
     files = render(entries)
     _replace(out, files)
     if pages is not None:
         evidence.write(pages, evidence.pages(entries))
-    return Built(name, len(results), len(files))
+    return Built(name, sum(entry.profile == name for entry in entries), len(files))
+
+
+def _raw_entries(out: Path, name: str) -> list[Entry]:
+    read, broken = intake.read([out / "raw" / name])
+    if broken:
+        raise UserError(f"{out}: {'; '.join(broken)}; repair it, or build elsewhere")
+    return _entries(name, (Result.model_validate(plain) for _, plain in read))
 
 
 def render(entries: Sequence[Entry]) -> dict[str, bytes]:
@@ -157,10 +180,6 @@ def raw_bytes(result: Result) -> bytes:
 
 def _absent(result: Result) -> set[str]:
     return {name for name in SECTIONS if getattr(result, name) is None}
-
-
-def _one(profile: Profile) -> dict[str, Profile]:
-    return {profile.name: profile}
 
 
 def _counts(plain: dict[str, Any]) -> bool:
