@@ -102,8 +102,9 @@ class Report:
         execution: by signature, `isolated` (the program ran without the stranger's Python) or
             `in place` (only its own process could run it).
         programs: sha256 of each program, by signature.
-        dots: the forward's matrix products as JSON, by signature.
-        backward_dots: the same for the program with gradients.
+        forward_dots: the matrix products of the forward, over all signatures: inside of which
+            kernel, operand dtypes, result dtype, how many.
+        backward_dots: the same for the programs with gradients (the forward's included).
         in_place_calls: calls of the function itself that were compared with its program.
         peak_bytes: the largest resident memory of a child.
         log_tail: the end of what the candidate printed.
@@ -114,8 +115,8 @@ class Report:
     namespaces: bool = False
     execution: dict[str, str] = field(default_factory=dict)
     programs: dict[str, str] = field(default_factory=dict)
-    dots: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    backward_dots: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    forward_dots: list[dict[str, Any]] = field(default_factory=list)
+    backward_dots: list[dict[str, Any]] = field(default_factory=list)
     in_place_calls: int = 0
     peak_bytes: int = 0
     log_tail: str = ""
@@ -274,7 +275,7 @@ class Sandbox:
             self._tracer = None
 
     def _trace(self, signature: Signature) -> _Traced:
-        request = {"op": "trace", **signature.header()}
+        request = {"op": "trace", "id": signature.id, **signature.header()}
         reply, arrays = self._ask(
             self._tracer, request, "being traced", max_bytes=self.limits.output_bytes
         )
@@ -282,10 +283,10 @@ class Sandbox:
             return _Traced(failure=Answer(reply["kind"], detail=reply["detail"]))
         forward = _program(reply["forward"])
         programs = [forward]
-        self.report.dots[signature.id] = [asdict(dot) for dot in forward.dots]
+        _add_dots(self.report.forward_dots, forward)
         if reply.get("with_gradients"):
             programs.append(_program(reply["with_gradients"]))
-            self.report.backward_dots[signature.id] = [asdict(d) for d in programs[1].dots]
+            _add_dots(self.report.backward_dots, programs[1])
         for program in programs:
             self._inspect(program)
         if self.claims == "pallas" and (no := pallas_problem(forward, products=signature.products)):
@@ -381,6 +382,11 @@ class Sandbox:
         if [(a.shape, a.dtype.name) for a in outputs] != expected:
             raise Stopped("its program answered with arrays of other shapes than it was traced to")
         return outputs
+
+
+def _add_dots(listed: list[dict[str, Any]], program: Program) -> None:
+    new = (asdict(dot) for dot in program.dots)
+    listed += [dot for dot in new if dot not in listed]
 
 
 def _arrays(call: Call) -> list[Array]:
