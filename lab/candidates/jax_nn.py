@@ -29,7 +29,7 @@ def _library(policy: DtypePolicy, *, cleaned: bool, empty_rows: bool) -> Attenti
     ) -> Array:
         mask = visible(q.shape[2], k.shape[2], causal, key_mask)
         if cleaned:
-            k, v = clean(k, key_mask), clean(v, key_mask)
+            k, v = clean(k, key_mask), clean(v, key_mask if empty_rows else _some_shown(key_mask))
         q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q, k, v))
         with jax.default_matmul_precision("highest"):
             out = jax.nn.dot_product_attention(q, k, v, mask=mask, scale=scale)
@@ -37,6 +37,11 @@ def _library(policy: DtypePolicy, *, cleaned: bool, empty_rows: bool) -> Attenti
         return jnp.where(jnp.any(mask, axis=-1)[..., None], out, 0) if empty_rows else out
 
     return attention
+
+
+def _some_shown(key_mask: Array | None) -> Array | None:
+    """The key mask, but where it hides every key: there the values are left as they are."""
+    return None if key_mask is None else key_mask | ~jnp.any(key_mask, axis=1, keepdims=True)
 
 
 def adapted(policy: DtypePolicy, interpret: bool) -> Attention:  # noqa: ARG001 - no Pallas here

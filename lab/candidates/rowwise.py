@@ -135,19 +135,10 @@ def _hidden_in_denominator(scores: Array, mask: Array) -> Array:
     return jnp.where(mask, weights / jnp.sum(weights, axis=-1, keepdims=True), 0)
 
 
-def _block_max(scores: Array, mask: Array) -> Array:
-    # One maximum for the whole block of rows.
-    peak = jnp.max(jnp.where(mask, scores, -1e30))
-    weights = jnp.where(mask, jnp.exp(scores - peak), 0)
-    total = jnp.sum(weights, axis=-1, keepdims=True)
-    return weights / jnp.where(total > 0, total, 1)
-
-
 pallas_rowwise = rowwise(Rowwise())
 
 # ---- known-bad: forward (the backward kernel keeps the right weights where that is possible) ---
 pallas_softmax_no_max = rowwise(Rowwise(weights=_no_max))
-pallas_softmax_block_max = rowwise(Rowwise(weights=_block_max))
 pallas_softmax_empty_row = rowwise(Rowwise(weights=_undefined_on_empty_row))
 pallas_softmax_sentinel = rowwise(Rowwise(weights=_sentinel))
 pallas_softmax_hidden_in_sum = rowwise(Rowwise(weights=_hidden_in_denominator))

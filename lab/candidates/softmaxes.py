@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from lab.candidates.assembly import Build, Parts, assemble, softmax
+from lab.candidates.assembly import Build, Parts, assemble, heads, softmax
 
 
 def _weighted(weights: Callable[[Array, Array], Array]) -> Build:
@@ -18,6 +18,13 @@ def _weighted(weights: Callable[[Array, Array], Array]) -> Build:
 def _without_empty_rows(weights: Array, mask: Array) -> Array:
     """Zero weights where a row sees no key, so that a fault elsewhere stays the only one."""
     return jnp.where(jnp.any(mask, axis=-1, keepdims=True), weights, 0)
+
+
+def _values_of_the_hidden(v: Array, key_mask: Array | None, q_heads: int) -> Array:
+    """Values as usual, but left as they are where every key is hidden: there is a mean to take."""
+    if key_mask is not None:
+        key_mask = key_mask | ~jnp.any(key_mask, axis=1, keepdims=True)
+    return heads(v, key_mask, q_heads)
 
 
 def _sentinel(value: float) -> Build:
@@ -58,10 +65,6 @@ def _shifted_by(peak: Callable[[Array, Array], Array]) -> Build:
     return _weighted(weights)
 
 
-def _largest_of_all(scores: Array, mask: Array) -> Array:
-    return jnp.max(jnp.where(mask, scores, -1e30), axis=(1, 2, 3), keepdims=True)
-
-
 def _first_score(scores: Array, mask: Array) -> Array:
     first = jnp.argmax(mask, axis=-1)[..., None]
     return jnp.take_along_axis(scores, jnp.broadcast_to(first, (*scores.shape[:3], 1)), axis=-1)
@@ -88,13 +91,14 @@ def _hidden_in_denominator(scores: Array, mask: Array) -> Array:
 
 
 nan_on_empty_row = _weighted(_nan_on_empty_row)
-mean_on_empty_row = _weighted(_mean_on_empty_row)
-first_key_on_empty_row = _weighted(_first_key_on_empty_row)
+mean_on_empty_row = assemble(Parts(values=_values_of_the_hidden, weights=_mean_on_empty_row))
+first_key_on_empty_row = assemble(
+    Parts(values=_values_of_the_hidden, weights=_first_key_on_empty_row)
+)
 sentinel_5e4 = _sentinel(-5e4)
 sentinel_1e4 = _sentinel(-1e4)
 additive_mask = _weighted(_additive_mask)
 no_max_subtraction = _shifted_by(lambda _scores, _mask: jnp.zeros(()))
-largest_of_all = _shifted_by(_largest_of_all)
 first_score_as_max = _shifted_by(_first_score)
 clamped_logits = _weighted(_clamped)
 softmax_over_queries = _weighted(_over_queries)
