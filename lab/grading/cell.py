@@ -62,7 +62,8 @@ def grade_stranger(payload: dict[str, Any]) -> dict[str, Any]:
     assert candidate.path is not None
     assert candidate.function is not None
     plan = SeedPlan.draw()
-    commitment = plan.commitment  # on record before the file is even read
+    commitment = plan.commitment
+    print(f"seed plan {commitment}", flush=True)  # noqa: T201 - in the log before the file is read
     supports = candidate.supports
     sandbox = Sandbox(
         candidate.path,
@@ -93,7 +94,7 @@ def grade_stranger(payload: dict[str, Any]) -> dict[str, Any]:
             rejection=lambda: sandbox.rejection,
         )
     report = sandbox.report
-    inside = any(dot["inside"] for dots in report.dots.values() for dot in dots)
+    inside = any(dot["inside"] for dot in report.forward_dots + report.backward_dots)
     details = {
         **section.details,
         "seed_plan": {"commitment": commitment, "secret": plan.secret},
