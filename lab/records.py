@@ -25,7 +25,10 @@ Verdict = Literal["accepted", "accepted_lower_tier", "rejected"]
 class Model(BaseModel):
     """Base of all records: no unknown fields, no NaN or infinity, immutable."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+    # "constants": a NaN in a free-form part is refused by `dump`, not turned into null.
+    model_config = ConfigDict(
+        extra="forbid", allow_inf_nan=False, frozen=True, ser_json_inf_nan="constants"
+    )
 
 
 class CellNames(Model):

@@ -62,9 +62,10 @@ def result(
     """A record of a cell as `lab.runs` makes it; interpreted where Pallas meets a CPU."""
     on = CPU if device is None else device
     interpret = of.config.kernel["name"].startswith("pallas") and on["platform"] == "cpu"
+    level = "interpreted" if interpret else "measured"
     outcome = Outcome(
         section=section or {},
-        evidence="interpreted" if interpret else "measured",
+        evidence=None if of.task in records.LEVEL_FREE_TASKS else level,
         interpret=interpret,
         cache_state="cold",
         device=on,

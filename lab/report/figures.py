@@ -29,6 +29,7 @@ CLAIMS: Mapping[Evidence, str] = {
 }
 # Okabe and Ito's palette, distinguishable with colour blindness.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MOST_TICKS = 12
 _FINE_TICKS = (0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.75, 2, 2.25, 2.5)
 _STYLE: dict[Any, object] = {
     "svg.hashsalt": "attention-lab",  # else ids differ from one run to the next
@@ -132,8 +133,8 @@ def _panel(
     if max(ratios) / min(ratios) < 2:  # powers of two alone would leave the axis bare
         axes.set_yticks([y for y in _FINE_TICKS if min(ratios) / room < y < max(ratios) * room**2])
     _dress(axes, found, baseline)
-    if not overlay:
-        lengths = sorted({seq for line in drawn for seq in (*line.points, *line.lost)})
+    lengths = sorted({seq for line in drawn for seq in (*line.points, *line.lost)})
+    if not overlay and len(lengths) <= _MOST_TICKS:
         axes.set_xticks(lengths, [str(n) for n in lengths])
 
 

@@ -8,7 +8,6 @@ the 6th and the 15th give 95.9%. It speaks of the noise within one run, not betw
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,10 +38,11 @@ def median_interval(samples: Sequence[float], *, confidence: float = 0.95) -> In
     """The tightest symmetric order-statistic interval of the median; None where n is too small."""
     ordered = sorted(samples)
     n = len(ordered)
-    tail, k = 0, 0
+    tail, term, k = 0, 1, 0  # term = C(n, k)
     # Whole numbers divided last: 2**n is beyond a float's range from n = 1024 on.
-    while k < n and (tail + math.comb(n, k)) / 2**n <= (1 - confidence) / 2:
-        tail += math.comb(n, k)
+    while (tail + term) / 2**n <= (1 - confidence) / 2:
+        tail += term
+        term = term * (n - k) // (k + 1)
         k += 1
     return Interval(ordered[k - 1], ordered[n - k]) if k else None
 
