@@ -1,8 +1,8 @@
 """What a traced program is made of: its matrix products, its kernels, its calls to the host.
 
 `walk` reads a jaxpr and says which dots lie inside a `pallas_call`, with which operand dtypes;
-`pallas_problem` says why a program is not the Pallas kernel it claims to be. A claim is checked,
-never believed.
+`program_problem` says what no attention function needs; `pallas_problem` says why a program is not
+the Pallas kernel it claims to be. A claim is checked, never believed.
 
 Loaded by path in the sandbox's child, so it imports nothing of the lab.
 """
@@ -25,6 +25,7 @@ PRODUCTS = ("mul", "exp", "exp2")
 HOST_WORDS = ("callback", "debug_print", "infeed", "outfeed", "outside_call")
 CALLS = ("jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "custom_jvp_call",
          "custom_vjp_call")  # fmt: skip
+MAX_CONSTANT_BYTES = 64 << 20
 NATIVE = ("ffi_call", "custom_call")
 
 
@@ -66,6 +67,17 @@ class Program:
         """The same as JSON values."""
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Program:
+        """The inverse; KeyError, TypeError or ValueError if it is no description of a program."""
+        dots = tuple(
+            Dot(
+                d["inside"], (str(d["operands"][0]), str(d["operands"][1])), d["result"], d["count"]
+            )
+            for d in values["dots"]
+        )
+        return cls(**{**values, "dots": dots})
+
 
 def walk(closed: Any, *, lab: str = "") -> Program:  # noqa: ANN401 - a ClosedJaxpr
     """Describe a closed jaxpr whose first three inputs are q, k, v.
@@ -100,6 +112,21 @@ def fingerprint(closed: Any) -> str:  # noqa: ANN401 - a ClosedJaxpr
         outs = [str(v.aval) for v in equation.outvars]
         digest.update(repr((equation.primitive.name, inside, literals, outs)).encode())
     return digest.hexdigest()
+
+
+def program_problem(program: Program) -> str | None:
+    """What no attention function needs, claim or not; None if there is nothing of the kind."""
+    if program.host_calls:
+        return f"calls back to Python on the host ({', '.join(program.host_calls)})"
+    if program.native_calls:
+        return f"calls native functions ({', '.join(program.native_calls)})"
+    if program.lab_files:
+        return f"runs the lab's own code ({', '.join(program.lab_files)}): bring your own kernel"
+    if program.constant_bytes > MAX_CONSTANT_BYTES:
+        return f"carries a table of {program.constant_bytes >> 20} MiB of constants"
+    if not program.reads_inputs:
+        return "its result does not depend on q, k or v"
+    return None
 
 
 def pallas_problem(program: Program, *, products: int) -> str | None:
@@ -230,5 +257,5 @@ def _files(equations: Sequence[tuple[Any, str | None]], lab: str) -> set[str]:
     return {
         str(origin.relative_to(root.parent))
         for origin in origins
-        if origin.is_relative_to(root) and origin.name != "child.py"  # the harness itself
+        if origin.is_relative_to(root) and origin.parent.name != "grading"  # the harness itself
     }

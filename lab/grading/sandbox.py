@@ -19,15 +19,17 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from lab.grading.claims import Dot, Program, pallas_problem
+from lab.grading.claims import Program, pallas_problem, program_problem
 from lab.grading.executor import Answer
 from lab.grading.process import Child, Limits, Stopped
+from lab.grading.sandbox_report import Report
+from lab.grading.signature import Signature, arrays_of
 from lab.grading.supports import Supports, unsupported
 
 if TYPE_CHECKING:
@@ -37,50 +39,10 @@ if TYPE_CHECKING:
     from lab.grading.wire import Array
 
 LAB = Path(__file__).resolve().parent.parent
-MAX_CONSTANT_BYTES = 64 << 20
 IN_PLACE_CALLS = 2
 # Two compilations of one function differ by roundings: a bfloat16 result by 2^-8 of its size or
 # two. Another function differs by the size of the values.
 IN_PLACE_TOLERANCE = 2.0**-5
-
-
-@dataclass(frozen=True)
-class Signature:
-    """What a program is compiled for; calls that differ only in values share one."""
-
-    arguments: tuple[tuple[tuple[int, ...], str], ...]
-    causal: bool
-    scale: float | None
-    key_mask: bool
-    backward: bool
-    output_dtype: str
-
-    @classmethod
-    def of(cls, call: Call) -> Signature:
-        """The signature of a call."""
-        return cls(
-            tuple((a.shape, a.dtype.name) for a in _arrays(call)),
-            bool(call.causal),
-            None if call.scale is None else float(call.scale),
-            call.key_mask is not None,
-            call.cotangent is not None,
-            (call.q if call.cotangent is None else call.cotangent).dtype.name,
-        )
-
-    @property
-    def id(self) -> str:
-        """A short name."""
-        return hashlib.sha256(repr(self).encode()).hexdigest()[:12]
-
-    @property
-    def products(self) -> int:
-        """B * Hq * T * S * D: the multiplications of one of attention's two dots."""
-        q, k = self.arguments[0][0], self.arguments[1][0]
-        return math.prod(q) * k[2]
-
-    def header(self) -> dict[str, Any]:
-        """As the tracer is told."""
-        return asdict(self)
 
 
 @dataclass
@@ -90,41 +52,6 @@ class _Traced:
     failure: Answer | None = None
     backward_error: str | None = None
     exported: bool = False  # False: only the tracer itself can run it
-
-
-@dataclass
-class Report:
-    """What the record keeps of a sandboxed run; `to_json` gives plain values.
-
-    Attributes:
-        rejection: why the candidate is rejected whatever its answers are worth, or None.
-        namespaces: whether the children had Linux namespaces of their own.
-        execution: by signature, `isolated` (the program ran without the stranger's Python) or
-            `in place` (only its own process could run it).
-        programs: sha256 of each program, by signature.
-        forward_dots: the matrix products of the forward, over all signatures: inside of which
-            kernel, operand dtypes, result dtype, how many.
-        backward_dots: the same for the programs with gradients (the forward's included).
-        in_place_calls: calls of the function itself that were compared with its program.
-        peak_bytes: the largest resident memory of a child.
-        log_tail: the end of what the candidate printed.
-        notes: anything else worth a line.
-    """
-
-    rejection: str | None = None
-    namespaces: bool = False
-    execution: dict[str, str] = field(default_factory=dict)
-    programs: dict[str, str] = field(default_factory=dict)
-    forward_dots: list[dict[str, Any]] = field(default_factory=list)
-    backward_dots: list[dict[str, Any]] = field(default_factory=list)
-    in_place_calls: int = 0
-    peak_bytes: int = 0
-    log_tail: str = ""
-    notes: list[str] = field(default_factory=list)
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
-        return asdict(self)
 
 
 class Sandbox:
@@ -214,10 +141,14 @@ class Sandbox:
             self._collect_runner()
         if all(t.exported or t.failure for t in self._traced.values()):
             self._end_tracer()  # before any value that is graded is near a process of its own
-        return [
+        answers = [
             Answer("unsupported", detail=reason) if reason else self._answer(call)
             for call, reason in zip(wanted, refused, strict=True)
         ]
+        kinds = {answer.kind for answer in answers}
+        if "error" in kinds and "ok" not in kinds:  # it never worked: say why in the verdict
+            raise Stopped(next(a.detail for a in answers if a.kind == "error"))
+        return answers
 
     def _start(self) -> None:
         if self.path.is_relative_to(LAB):
@@ -281,16 +212,20 @@ class Sandbox:
         )
         if reply["kind"] != "ok":
             return _Traced(failure=Answer(reply["kind"], detail=reply["detail"]))
-        forward = _program(reply["forward"])
-        programs = [forward]
-        _add_dots(self.report.forward_dots, forward)
-        if reply.get("with_gradients"):
-            programs.append(_program(reply["with_gradients"]))
-            _add_dots(self.report.backward_dots, programs[1])
-        for program in programs:
-            self._inspect(program)
-        if self.claims == "pallas" and (no := pallas_problem(forward, products=signature.products)):
-            raise Stopped(no)
+        try:
+            forward = Program.from_json(reply["forward"])
+            described = reply.get("with_gradients")
+            with_gradients = described and Program.from_json(described)
+        except (KeyError, TypeError, ValueError):
+            raise Stopped("answered with a malformed description of its program") from None
+        self.report.add(forward, with_gradients)
+        for problem in (
+            program_problem(forward),
+            with_gradients and program_problem(with_gradients),
+            self.claims == "pallas" and pallas_problem(forward, products=signature.products),
+        ):
+            if problem:
+                raise Stopped(problem)
         if reply["backward_error"] and self.backward == "required":
             raise Stopped(
                 f"has no backward (candidate.backward=required): {reply['backward_error']}"
@@ -306,32 +241,17 @@ class Sandbox:
         self.report.execution[signature.id] = "isolated" if reply["exported"] else "in place"
         return traced
 
-    def _inspect(self, program: Program) -> None:
-        """Reject what no attention function needs, claim or not."""
-        if program.host_calls:
-            raise Stopped(f"calls back to Python on the host ({', '.join(program.host_calls)})")
-        if program.native_calls:
-            raise Stopped(f"calls native functions ({', '.join(program.native_calls)})")
-        if program.lab_files:
-            files = ", ".join(program.lab_files)
-            raise Stopped(f"runs the lab's own code ({files}): bring your own kernel")
-        if program.constant_bytes > MAX_CONSTANT_BYTES:
-            size = program.constant_bytes >> 20
-            raise Stopped(f"carries a table of {size} MiB of constants in its program")
-        if not program.reads_inputs:
-            raise Stopped("its result does not depend on q, k or v")
-
     def _compare_in_place(self, signatures: list[Signature]) -> None:
         """Call the function itself, on values nobody grades: it must do what its program does."""
         exported = [s for s in signatures if self._traced[s].exported]
         if self.report.in_place_calls or not exported:
             return
         signature = exported[0]
-        inputs = [_fresh(signature) for _ in range(IN_PLACE_CALLS)]
+        inputs = [signature.fresh_values() for _ in range(IN_PLACE_CALLS)]
         request = {"op": "call", "compiled": False, **signature.header(), "backward": False}
         doing = "being called outside of a trace"
         for arrays in inputs:
-            forward = arrays[:-1] if signature.backward else arrays
+            forward = arrays[: signature.forward_only]
             expected = self._execute(signature, arrays)
             reply, got = self._ask(
                 self._tracer, request, doing, forward, max_bytes=self.limits.output_bytes
@@ -348,7 +268,7 @@ class Sandbox:
         traced = self._traced[Signature.of(call)]
         if traced.failure is not None:
             return traced.failure
-        arrays = _arrays(call)
+        arrays = arrays_of(call)
         outputs = self._execute(Signature.of(call), arrays)
         out, *gradients = outputs
         backward_error = traced.backward_error
@@ -363,11 +283,9 @@ class Sandbox:
         """Run a signature's program; Stopped unless the answer is complete and well-formed."""
         traced = self._traced[signature]
         gradients = signature.backward and traced.backward_error is None
-        if signature.backward and not gradients:
-            arrays = arrays[:-1]
-        expected = [(arrays[0].shape, signature.output_dtype)]
-        if gradients:
-            expected += [(a.shape, a.dtype.name) for a in arrays[:3]]
+        if not gradients:
+            arrays = arrays[: signature.forward_only]
+        expected = signature.results(gradients=gradients)
         size = sum(math.prod(s) * np.dtype(d).itemsize for s, d in expected)
         if size > self.limits.output_bytes:
             raise Stopped(f"its answer of {size} bytes is over candidate.output_limit_mib")
@@ -382,42 +300,6 @@ class Sandbox:
         if [(a.shape, a.dtype.name) for a in outputs] != expected:
             raise Stopped("its program answered with arrays of other shapes than it was traced to")
         return outputs
-
-
-def _add_dots(listed: list[dict[str, Any]], program: Program) -> None:
-    new = (asdict(dot) for dot in program.dots)
-    listed += [dot for dot in new if dot not in listed]
-
-
-def _arrays(call: Call) -> list[Array]:
-    optional = (call.key_mask, call.cotangent)
-    return [call.q, call.k, call.v, *(a for a in optional if a is not None)]
-
-
-def _program(described: dict[str, Any]) -> Program:
-    """A `Program` from what the tracer reported; Stopped if it is not one."""
-    try:
-        dots = tuple(
-            Dot(d["inside"], tuple(d["operands"]), d["result"], d["count"])
-            for d in described["dots"]
-        )
-        return Program(**{**described, "dots": dots})
-    except (KeyError, TypeError, ValueError):
-        raise Stopped("answered with a malformed description of its program") from None
-
-
-def _fresh(signature: Signature) -> list[Array]:
-    """Normal values, and a mask that shows every key but the last, for one signature."""
-    generator = np.random.default_rng()
-    arrays: list[Array] = []
-    for shape, dtype in signature.arguments:
-        if dtype == "bool":
-            mask = np.ones(shape, bool)
-            mask[:, -1] = shape[1] == 1
-            arrays.append(mask)
-        else:
-            arrays.append(generator.standard_normal(shape).astype(dtype))
-    return arrays
 
 
 def _agree(one: Array, other: Array) -> bool:
