@@ -1,4 +1,10 @@
-"""Name the fault (stub)."""
+"""Name the fault class that fits best, from where an implementation fails and what it returned.
+
+Three steps. What only one kind of input shows is named by that input (`_by_pattern`: only poisoned
+keys, only rows without a key, only extreme logits...). Else float64 models of the fault classes are
+compared with what was returned, row by row, and the nearest one names it (`_by_model`). Else the
+checks that failed do (`_by_check`). Candidates are not known here, only faults.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +12,285 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from lab.grading.backward_faults import BACKWARD
+from lab.grading.checks import CHECKS
+from lab.grading.findings import OUTPUTS
+from lab.grading.forward_faults import FORWARD
+from lab.grading.relations import visible_keys
+
 if TYPE_CHECKING:
     from lab.grading.examine import Examined
+    from lab.grading.fault_model import Model
     from lab.grading.findings import Finding
+    from lab.grading.intermediates import Bool, Float
+
+CONVINCING = 0.8
+LARGE_CASE = 1 << 18  # logits: larger cases are left to the smaller ones
+# The regimes that only extreme logits make; a mixture may be one of them.
+EXTREME = ("large_logits", "below_sentinel", "mixture")
+ORDINARY_WIDTHS = (64, 128)
+
+# The check whose advice helps with a class.
+ADVICE = {
+    "causal_alignment": "causal_alignment",
+    "causal_ignored": "causal",
+    "causal_off_by_one": "causal",
+    "block_bound": "combined",
+    "block_range": "combined",
+    "mask_polarity": "padding",
+    "mask_broadcast": "padding",
+    "padding_ignored": "padding",
+    "poison_leak": "poisoned_padding",
+    "empty_row": "empty_row",
+    "finite_sentinel": "extreme_logits",
+    "overflow": "extreme_logits",
+    "stale_rescale": "moving_max",
+    "lse": "weights",
+    "tail_block": "tail_block",
+    "length_divisibility": "tail_block",
+    "gqa_mapping": "gqa_mapping",
+    "group_gradient": "grad_k",
+    "backward_term": "grad_q",
+    "dv_rows": "grad_v",
+    "scale": "scale",
+    "wrong_axis": "layout",
+    "layout": "layout",
+    "low_precision_scores": "precision",
+    "low_precision_accumulate": "precision",
+    "batch_mixup": "multi_batch",
+    "head_dim": "head_dim",
+    "position_overflow": "long_row",
+    "uninitialised": "repeatable",
+    "index_map": "combined",
+    "silent_fallback": "causal",
+}
 
 
 @dataclass(frozen=True)
 class Fault:
-    """The class that fits best and one line of advice."""
+    """The class that fits best.
+
+    Attributes:
+        fault_class: an id, or None if nothing is wrong or nothing fits.
+        advice: one line.
+        convincing: whether a model or a pattern explains what was returned, so that rounding
+            cannot be the reason.
+        by_rounding: whether the class is one of low precision.
+        why: what the name rests on.
+    """
 
     fault_class: str | None
     advice: str | None
     convincing: bool = False
     by_rounding: bool = False
+    why: str = ""
 
 
 def classify(examined: Sequence[Examined], found: Sequence[Finding]) -> Fault:
-    return Fault("unknown", None)
+    """The fault class of an implementation with failed findings."""
+    judged = [e for e in examined if e.judged]
+    failed = [f for f in found if not f.passed and f.check != "contract"]
+    if not failed:
+        return Fault(None, "See the reason given for the check `contract`.")
+    pattern = _by_pattern(judged, failed)
+    if pattern:
+        return _fault(pattern, convincing=True, why="only the inputs meant for it fail")
+    model, score = _by_model(judged, failed)
+    if model is not None and score >= CONVINCING:
+        why = f"the model `{model.name}` gives {score:.0%} of the rows that are wrong"
+        return _fault(model.fault_class, convincing=True, why=why)
+    by_check = _by_check(judged, failed)
+    if by_check is None and model is not None and score > 0.3:
+        return _fault(model.fault_class, why=f"nearest model: {model.name} ({score:.0%})")
+    return _fault(by_check or "backward_term", why="the checks that failed")
 
 
 def name_of_tier(tier: str) -> Fault:
-    names = {"bf16": "low_precision_scores", "bf16_scores": "low_precision_scores"}
-    return Fault(names.get(tier, "low_precision_accumulate"), None, by_rounding=True)
+    """The class of an implementation that is right at a lower tier."""
+    accumulate = tier == "bf16_accumulate"
+    name = "low_precision_accumulate" if accumulate else "low_precision_scores"
+    return Fault(name, CHECKS["precision"].advice, by_rounding=True, why=f"right at tier {tier}")
+
+
+def _fault(name: str, *, convincing: bool = False, why: str) -> Fault:
+    return Fault(name, CHECKS[ADVICE.get(name, "accuracy")].advice, convincing, why=why)
+
+
+# By pattern.
+
+
+def _by_pattern(  # noqa: PLR0911 - a list of patterns
+    judged: Sequence[Examined], failed: Sequence[Finding]
+) -> str | None:
+    """A class that is plain from which inputs fail, all others being right."""
+    cases = {e.case.name: e for e in judged}
+    names = {f.case for f in failed}
+    forward = any(f.output in ("out", "") for f in failed)
+
+    def only(holds: dict[str, bool]) -> bool:
+        return all(holds[name] for name in names)
+
+    poisoned = all(
+        f.gate == "hidden_poison" or cases[f.case].case.regime == "poisoned" for f in failed
+    )
+    if poisoned:
+        return "poison_leak"
+    if all(f.gate == "repeat" for f in failed):
+        return "uninitialised"
+    blind = {n: bool((~visible_keys(e.reference.call).any(-1)).any()) for n, e in cases.items()}
+    empty = any(f.gate == "empty_row_is_zero" for f in failed)
+    if only(blind) and (empty or any(cases[n].case.shape.padding == "empty" for n in names)):
+        causal_too = {cases[n].case.shape.padding for n in names} == {"none"}
+        if not (causal_too and _numbers_fail(failed, "out")):
+            return "empty_row"
+    if only({n: e.case.name == "positions" for n, e in cases.items()}):
+        return "position_overflow"
+    if only({n: e.case.regime in EXTREME for n, e in cases.items()}):
+        hides_nothing = any(
+            not e.case.shape.causal and e.case.shape.padding == "none"
+            for n, e in cases.items()
+            if n in names
+        )
+        return "overflow" if hides_nothing else "finite_sentinel"
+    if only({n: e.reference.inside.group > 1 for n, e in cases.items()}):
+        shapes = {cases[n].case.shape for n in names}
+        if any(not shape.causal for shape in shapes):
+            return "gqa_mapping" if forward else "group_gradient"
+    return _by_width(cases, names)
+
+
+def _numbers_fail(failed: Sequence[Finding], output: str) -> bool:
+    return any(f.output == output and f.gate in ("element", "row") for f in failed)
+
+
+def _by_width(cases: dict[str, Examined], names: set[str]) -> str | None:
+    """Every failing width is an odd one, in several unlike shapes, and no width does both."""
+    widths = {cases[n].case.shape.head_dim for n in names}
+    unlike = {cases[n].case.shape.causal for n in names}
+    right = {e.case.shape.head_dim for n, e in cases.items() if n not in names}
+    odd = all(width not in ORDINARY_WIDTHS for width in widths)
+    return "head_dim" if odd and len(unlike) > 1 and not widths & right else None
+
+
+# By model.
+
+
+def _by_model(judged: Sequence[Examined], failed: Sequence[Finding]) -> tuple[Model | None, float]:
+    """The model nearest to what was returned, and the share of rows it explains."""
+    forward = _numbers_fail(failed, "out")
+    models, outputs = (FORWARD, ("out",)) if forward else (BACKWARD, ("dq", "dk", "dv"))
+    usable = [
+        e
+        for e in judged
+        if e.case.regime not in ("poisoned", *EXTREME) and e.reference.inside.s.size <= LARGE_CASE
+    ]
+    wrong = {f.case for f in failed if f.output in outputs}
+    # The most telling first: failing cases, the small ones before the large.
+    usable.sort(key=lambda e: (e.case.name not in wrong, e.reference.inside.s.size))
+    best: tuple[Model | None, float] = (None, 0.0)
+    for model in models:
+        score = _score(model, usable, outputs, at_least=best[1])
+        if score > best[1]:
+            best = (model, score)
+    return best
+
+
+def _score(
+    model: Model, usable: Sequence[Examined], outputs: Sequence[str], at_least: float
+) -> float:
+    """Of the rows that are wrong, or wrong according to the model, the share that agree."""
+    agree = total = 0
+    for n, one in enumerate(usable):
+        modelled = _modelled(model, one)
+        for output in outputs:
+            got = getattr(one.answer, output)
+            if got is None:
+                continue
+            truth = one.reference.truth[output]
+            says = truth if modelled is None else modelled.get(output, truth)
+            slack = one.reference.bounds("bf16_scores")[output].worst.mean(-1)
+            with np.errstate(all="ignore"):
+                wide = got.astype(np.float64)
+                concerned = ~_near(wide, truth, slack) | ~_near(says, truth, slack)
+                agree += int((_near(wide, says, slack) & concerned).sum())
+                total += int(concerned.sum())
+        if n == 0 and total and agree / total <= at_least / 2:
+            return 0.0  # not even where it should show
+    return agree / total if total else 0.0
+
+
+def _modelled(model: Model, one: Examined) -> dict[str, Float] | None:
+    key = ("model", f"{model.fault_class} {model.name}")
+    if key not in one.reference.memory:
+        with np.errstate(all="ignore"):
+            one.reference.memory[key] = model.compute(one.reference.call, one.reference.inside)
+    found: dict[str, Float] | None = one.reference.memory[key]
+    return found
+
+
+def _near(a: Float, b: Float, slack: Float) -> Bool:
+    """Rows `[B, H, rows]` equal up to a few roundings; two that are not finite count as equal."""
+    finite = np.isfinite(a).all(-1) & np.isfinite(b).all(-1)
+    error = np.sqrt(np.square(a - b).mean(-1))
+    size = np.sqrt(np.square(b).mean(-1))
+    close = error <= 2 * slack + 0.01 * size
+    both_broken = ~np.isfinite(a).all(-1) & ~np.isfinite(b).all(-1)
+    return np.where(finite, close, both_broken)
+
+
+# By check.
+
+
+def _by_check(  # noqa: PLR0911 - a list of rules
+    judged: Sequence[Examined], failed: Sequence[Finding]
+) -> str | None:
+    """A class from which checks and cases fail, in order of how much they say."""
+    cases = {e.case.name: e for e in judged}
+    names = {f.case for f in failed}
+    gates = {f.gate for f in failed}
+    checks = {f.check for f in failed}
+    wrong_out = _numbers_fail(failed, "out")
+    if not wrong_out and "empty_row_is_zero" not in gates:
+        return _by_gradient(failed, names, cases)
+    if _broken_everywhere(cases) or "repeat" in gates:
+        return "uninitialised"
+    masked = {n for n, e in cases.items() if e.case.shape.padding != "none"}
+    causal = {n for n, e in cases.items() if e.case.shape.causal}
+    if names <= masked:
+        return "batch_mixup" if "multi_batch" in checks else "padding_ignored"
+    if names <= causal:
+        square = any(
+            e.case.shape.q_len == e.case.shape.kv_len for n, e in cases.items() if n in names
+        )
+        return "block_bound" if square else "causal_alignment"
+    if "multi_batch" in checks:
+        return "batch_mixup"
+    if "one_query" in gates:
+        return "layout"
+    if "constant_v" in gates:
+        return "tail_block"
+    return None
+
+
+def _by_gradient(
+    failed: Sequence[Finding], names: set[str], cases: dict[str, Examined]
+) -> str | None:
+    outputs = {f.output for f in failed}
+    if names <= {n for n, e in cases.items() if e.reference.inside.group > 1}:
+        return "group_gradient"
+    if names <= {n for n, e in cases.items() if e.case.shape.padding != "none"}:
+        return "padding_ignored"
+    return "dv_rows" if outputs == {"dv"} else "backward_term"
+
+
+def _broken_everywhere(cases: dict[str, Examined]) -> bool:
+    """Whether ordinary inputs give NaN or Inf, or right rows for the first block alone."""
+    plain = cases.get("plain")
+    if plain is None or plain.answer.out is None:
+        return False
+    return not bool(np.isfinite(plain.answer.out.astype(np.float64)).all())
+
+
+assert set(OUTPUTS) == {"out", "dq", "dk", "dv"}

@@ -104,7 +104,10 @@ def summarise(
         worst=_worst(verdict.declared),
         items=items,
         advice=fault.advice if rejected or fault.fault_class else None,
-        details=_details(examined, verdict, declared, uncovered, missing, rejection),
+        details={
+            "why": fault.why or None,
+            **_details(examined, verdict, declared, uncovered, missing, rejection),
+        },
     )
 
 

@@ -64,13 +64,23 @@ def examine(
         calls += [reference.call, *(relation.call for relation in related)]
     if not backward:
         calls = [replace(call, cotangent=None) for call in calls]
-    answers = iter([_checked(a, c) for a, c in zip(executor.run(calls), calls, strict=True)])
+    answers = iter([checked(a, c) for a, c in zip(executor.run(calls), calls, strict=True)])
     examined = []
     for case, reference, related in asked:
         answer = next(answers)
         pairs = tuple((relation, next(answers)) for relation in related)
         examined.append(Examined(case, reference, answer, pairs))
     return examined
+
+
+def examine_one(
+    executor: Executor, case: Case, reference: Reference, relation_seed: int | None
+) -> Examined:
+    """Examine one case on a reference at hand; relations only if there is a seed for them."""
+    related = [] if relation_seed is None else relations(reference, relation_seed)
+    calls = [reference.call, *(relation.call for relation in related)]
+    answer, *rest = (checked(a, c) for a, c in zip(executor.run(calls), calls, strict=True))
+    return Examined(case, reference, answer, tuple(zip(related, rest, strict=True)))
 
 
 def findings(examined: Examined, tier: str) -> list[Finding]:
@@ -114,7 +124,7 @@ def _contract(case: Case, detail: str) -> Finding:
     return Finding("contract", "answer", case.name, "", passed=False, units=np.inf, note=detail)
 
 
-def _checked(answer: Answer, call: Call) -> Answer:
+def checked(answer: Answer, call: Call) -> Answer:
     """The answer, or an `error` answer that says what is wrong with its arrays."""
     if answer.kind != "ok":
         return answer

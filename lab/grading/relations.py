@@ -152,7 +152,8 @@ def _one_value(reference: Reference, rng: np.random.Generator) -> Relation:
 
     def verify(base: Answer, got: Answer, case: str, _tier: str) -> list[Finding]:
         gate = "one_value"
-        moved = _moved("accuracy", gate, case, base.out, got.out, must_move)
+        check = "accuracy" if group == 1 else "gqa_mapping"
+        moved = _moved(check, gate, case, base.out, got.out, must_move)
         return [moved, *_elsewhere(reference, base, got, case, gate, (b, h, touched))]
 
     return Relation("one_value", changed(call, v=v), verify)
