@@ -3,6 +3,10 @@
 One family of mistakes a file; conf/candidate/ holds what is known about each: its kind, the verdict
 a grader must reach, the fault class, the check meant to catch it. Importing this package does not
 import jax; loading a candidate does.
+
+Adding one is a factory `build(policy, interpret) -> attention` in the file of its family, usually a
+line that replaces one part of `assembly.Parts` (forward), `gradients.Terms` (backward),
+`online.Online` (blocks), `rowwise.Rowwise` or `fused.Fused` (Pallas), and one YAML.
 """
 
 from __future__ import annotations

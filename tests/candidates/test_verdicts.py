@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from lab import candidates, oracle
 from lab.config import config_directory
-from lab.problems import POLICIES, AttentionProblem, Shape, attention_problem, poison
+from lab.problems import POLICIES, AttentionProblem, DtypePolicy, Shape, attention_problem, poison
 
 CONFIGS: dict[str, dict[str, Any]] = {
     path.stem: OmegaConf.to_container(OmegaConf.load(path))
@@ -195,3 +195,23 @@ def test_sum_in_bfloat16_saturates() -> None:
     # 600 equal keys: a running bfloat16 sum of ones stops at 256.
     many = Shape(1, 1, 1, 4, 600, 8, causal=False, padding="none")
     assert errors("bf16-denominator", (many, "equal_logits"), "f32", backward=False)[0] > 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, it in CONFIGS.items() if it.get("module")])
+def test_float64_model_is_float64_throughout(name: str) -> None:
+    if CONFIGS[name]["module"].endswith("candidates.kernels"):
+        pytest.skip("the lab's own kernels serve the lab's policies")
+    policy = DtypePolicy("f64", "float64", "float64", "float64", "float64")
+    with jax.enable_x64(True):
+        attention = candidates.load(CONFIGS[name], policy=policy, interpret=True)
+        x = jax.ShapeDtypeStruct((2, 4, 20, 8), jnp.float64)
+
+        def call(q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array) -> jax.Array:
+            return attention(q, k, v, causal=True, key_mask=mask, scale=None)
+
+        mask = jax.ShapeDtypeStruct((2, 20), jnp.bool_)
+        program = jax.make_jaxpr(call)(x, x, x, mask)
+    assert [a.dtype for a in program.out_avals] == [jnp.float64]
+    narrow = [str(e) for e in program.jaxpr.eqns if "f32" in str(e) or "bf16" in str(e)]
+    assert name == "jax-nn" or not narrow
