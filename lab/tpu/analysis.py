@@ -102,7 +102,7 @@ def _execute(dump: Path | None, op: str, machine: Machine) -> _Executed:
     if path is None:
         return _Executed(None, None, f"this libtpu dumped no schedule of {op}", unread=True)
     try:
-        program = bundles.read(path)
+        program = bundles.parse(bundles.read_text(path), name=op)
         result = schedule.execute(program, machine)
     except UnrecognisedDump as error:
         return _Executed(None, None, f"unknown format of a schedule: {error}", unread=True)
