@@ -10,7 +10,6 @@ it needs by path.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib
 import os
@@ -20,14 +19,13 @@ from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 HERE = Path(__file__).resolve().parent
 LAB = HERE.parent
 COMMANDS, RESULTS, ALARMS = (int(fd) for fd in sys.argv[1:4])
 VIOLATION_EXIT = 77
 UNSTABLE = "is another program each time it is traced"
-CHIP = "TPU v5 lite"  # what a kernel that asks is told it runs on
 
 
 def _execute(path: Path, code: CodeType) -> ModuleType:
@@ -56,11 +54,15 @@ import jax  # noqa: E402 - see above
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 from jax import export  # noqa: E402
+from jax._src.pallas.mosaic import tpu_info  # noqa: E402
 from jax.experimental.pallas import tpu as pltpu  # noqa: E402
 from jax.extend.core import jaxpr_as_fun  # noqa: E402
 
 for _module in ("flatbuffers", "jax._src.export.serialization"):
     importlib.import_module(_module)  # now, before a stranger's folder is searched first
+
+# What a kernel that asks for the chip it runs on is told here: a v5e.
+tpu_info.registry["cpu"] = lambda: pltpu.get_tpu_info_for_chip(pltpu.ChipVersion.TPU_V5E, 1)
 
 Arrays = list[np.ndarray[Any, np.dtype[Any]]]
 Reply = tuple[dict[str, Any], Arrays]
@@ -137,7 +139,7 @@ class Tracer:
     def jaxpr(self, header: dict[str, Any], *, backward: bool, how: Any = True) -> Any:  # noqa: ANN401
         """The closed jaxpr of one signature. Kernels are interpreted, whatever they ask for."""
         arguments = _abstract(header, backward=backward)
-        with _interpreting(how):  # True: as plain HLO
+        with pltpu.force_tpu_interpret_mode(how):  # True: as plain HLO
             return jax.jit(self.flat(header, backward=backward)).trace(*arguments).jaxpr
 
     def check_stable(self, header: dict[str, Any], first: Any, *, backward: bool) -> None:  # noqa: ANN401
@@ -181,7 +183,7 @@ class Tracer:
     def call(self, header: dict[str, Any], arrays: Arrays) -> Reply:
         """Call the function itself on arrays, in TPU interpret mode; kernels run as on a chip."""
         try:
-            with _interpreting(pltpu.InterpretParams()):
+            with pltpu.force_tpu_interpret_mode(pltpu.InterpretParams()):
                 result = _evaluate(self.callable(header), arrays, self.deny)
         except BaseException as error:  # noqa: BLE001 - whatever a stranger raises is an answer
             self.check_replaced()
@@ -252,15 +254,6 @@ class Runner:
             return {"kind": "ok"}, _evaluate(self.programs[header["id"]], arrays, self.deny)
         except Exception as error:  # noqa: BLE001 - what the compiler or runtime says is an answer
             return {"kind": "error", "detail": f"fails: {custom.describe(error)}"}, []
-
-
-@contextlib.contextmanager
-def _interpreting(how: Any) -> Iterator[None]:  # noqa: ANN401 - True or InterpretParams
-    """Interpret Pallas kernels, whatever they ask for, and let them believe they are on a chip."""
-    device = jax.sharding.AbstractDevice(device_kind=CHIP, num_cores=1, platform="tpu")
-    mesh = jax.sharding.AbstractMesh((), (), abstract_device=device)
-    with jax.sharding.use_abstract_mesh(mesh), pltpu.force_tpu_interpret_mode(how):
-        yield
 
 
 def _abstract(header: dict[str, Any], *, backward: bool) -> list[Any]:

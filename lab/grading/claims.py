@@ -67,17 +67,6 @@ class Program:
         """The same as JSON values."""
         return asdict(self)
 
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Program:
-        """The inverse; KeyError, TypeError or ValueError if it is no description of a program."""
-        dots = tuple(
-            Dot(
-                d["inside"], (str(d["operands"][0]), str(d["operands"][1])), d["result"], d["count"]
-            )
-            for d in values["dots"]
-        )
-        return cls(**{**values, "dots": dots})
-
 
 def walk(closed: Any, *, lab: str = "") -> Program:  # noqa: ANN401 - a ClosedJaxpr
     """Describe a closed jaxpr whose first three inputs are q, k, v.

@@ -39,6 +39,11 @@ class Stopped(Exception):  # noqa: N818 - names what happened to the child
     """The child was stopped or ended by itself; the message is the reason, one line."""
 
 
+def one_line(text: str) -> str:
+    """A stranger's text made fit to print: one line, at most 500 characters, no control codes."""
+    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))[:500]
+
+
 @dataclass(frozen=True)
 class Limits:
     """What a candidate may use.
@@ -235,7 +240,7 @@ class Child:
     def _check(self, doing: str) -> None:
         """Stop on a violation, an end without an answer, too much memory, other processes."""
         if self._alarm:
-            token, _, reason = self._alarm.decode(errors="replace").partition(" ")
+            token, _, reason = one_line(self._alarm.decode(errors="replace")).partition(" ")
             known = token == self._alarm_token
             self._stop(reason if known else "writes into the harness's channels")
         if self._result not in self._open:

@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from lab.grading.claims import Program, pallas_problem, program_problem
+from lab.grading.claims import pallas_problem, program_problem
 from lab.grading.executor import Answer
 from lab.grading.process import Child, Limits, Stopped
+from lab.grading.replies import Called, Done, Traced, parse
 from lab.grading.sandbox_report import Report
 from lab.grading.signature import Signature, arrays_of
 from lab.grading.supports import Supports, unsupported
@@ -86,7 +87,8 @@ class Sandbox:
         self._tracer: Child | None = None
         self._runner: Child | None = None
         self._runner_busy = False
-        self._spent_s = 0.0
+        self._spent_s = 0.0  # in earlier runs
+        self._resumed_at = 0.0
 
     def __enter__(self) -> Self:
         """Itself."""
@@ -111,7 +113,7 @@ class Sandbox:
 
     def run(self, calls: Sequence[Call]) -> list[Answer]:
         """Answer each call. A rejected candidate answers `error` with the reason to all."""
-        started = time.monotonic()
+        self._resumed_at = time.monotonic()
         answers: list[Answer] = []
         try:
             if self.rejection is None:
@@ -119,7 +121,7 @@ class Sandbox:
         except Stopped as stop:
             self.report.rejection = str(stop)
         finally:
-            self._spent_s += time.monotonic() - started
+            self._spent_s += time.monotonic() - self._resumed_at
             self._end_tracer()
         if self.rejection is not None:
             self.close()
@@ -157,15 +159,16 @@ class Sandbox:
         if self._runner is None:
             self._runner = Child("its compiled program ", self.limits)
             self._post_runner({"op": "start", "role": "runner"}, "starting")
-        reply, _ = self._ask(self._tracer, {"op": "start", "role": "tracer"}, "starting")
-        self.report.namespaces = bool(reply["isolated"])
+        header, _ = self._ask(self._tracer, {"op": "start", "role": "tracer"}, "starting")
+        self.report.namespaces = parse(Done, header).isolated
         request = {"op": "load", "path": str(self.path), "function": self.function}
-        reply, _ = self._ask(self._tracer, request, "importing the file")
-        if not reply["ok"]:
-            raise Stopped(str(reply["detail"]))
+        header, _ = self._ask(self._tracer, request, "importing the file")
+        reply = parse(Done, header)
+        if not reply.ok:
+            raise Stopped(reply.detail)
 
     def _seconds(self, doing: str) -> float:
-        left = self.limits.total_s - self._spent_s
+        left = self.limits.total_s - self._spent_s - (time.monotonic() - self._resumed_at)
         if left <= 0:
             raise Stopped(f"took more than {self.limits.total_s:g} s in all")
         return min(left, self.limits.start_s if doing == "starting" else self.limits.call_s)
@@ -194,9 +197,9 @@ class Sandbox:
     def _collect_runner(self) -> None:
         if self._runner_busy and self._runner is not None:
             self._runner_busy = False
-            reply, _ = self._runner.collect()
-            if not reply["ok"]:
-                raise Stopped(f"its program {reply['detail']}")
+            reply = parse(Done, self._runner.collect()[0])
+            if not reply.ok:
+                raise Stopped(f"its program {reply.detail}")
 
     def _end_tracer(self) -> None:
         if self._tracer is not None:
@@ -207,39 +210,36 @@ class Sandbox:
 
     def _trace(self, signature: Signature) -> _Traced:
         request = {"op": "trace", "id": signature.id, **signature.header()}
-        reply, arrays = self._ask(
+        header, arrays = self._ask(
             self._tracer, request, "being traced", max_bytes=self.limits.output_bytes
         )
-        if reply["kind"] != "ok":
-            return _Traced(failure=Answer(reply["kind"], detail=reply["detail"]))
-        try:
-            forward = Program.from_json(reply["forward"])
-            described = reply.get("with_gradients")
-            with_gradients = described and Program.from_json(described)
-        except (KeyError, TypeError, ValueError):
-            raise Stopped("answered with a malformed description of its program") from None
-        self.report.add(forward, with_gradients)
-        for problem in (
-            program_problem(forward),
-            with_gradients and program_problem(with_gradients),
-            self.claims == "pallas" and pallas_problem(forward, products=signature.products),
-        ):
-            if problem:
-                raise Stopped(problem)
-        if reply["backward_error"] and self.backward == "required":
-            raise Stopped(
-                f"has no backward (candidate.backward=required): {reply['backward_error']}"
-            )
-        traced = _Traced(backward_error=reply["backward_error"])
-        if reply["exported"]:
-            traced.exported = True
-            request = {"op": "load", "id": signature.id}
-            self._post_runner(request, "being compiled", arrays)
-            self.report.programs[signature.id] = hashlib.sha256(arrays[0].tobytes()).hexdigest()
+        reply = parse(Traced, header)
+        if reply.kind != "ok":
+            return _Traced(failure=Answer(reply.kind, detail=reply.detail))
+        self._inspect(signature, reply)
+        if reply.backward_error and self.backward == "required":
+            raise Stopped(f"has no backward (candidate.backward=required): {reply.backward_error}")
+        if reply.exported:
+            self._post_runner({"op": "load", "id": signature.id}, "being compiled", arrays)
+            program = b"".join(a.tobytes() for a in arrays)
+            self.report.programs[signature.id] = hashlib.sha256(program).hexdigest()
         else:
-            self.report.notes.append(f"runs in its own process: {reply['detail']}")
-        self.report.execution[signature.id] = "isolated" if reply["exported"] else "in place"
-        return traced
+            self.report.notes.append(f"runs in its own process: {reply.detail}")
+        self.report.execution[signature.id] = "isolated" if reply.exported else "in place"
+        return _Traced(backward_error=reply.backward_error, exported=reply.exported)
+
+    def _inspect(self, signature: Signature, reply: Traced) -> None:
+        """Keep what its programs are made of; Stopped if there is something wrong with them."""
+        if reply.forward is None:
+            raise Stopped("answered with a malformed message")
+        self.report.add(reply.forward, reply.with_gradients)
+        problem = program_problem(reply.forward)
+        if problem is None and reply.with_gradients is not None:
+            problem = program_problem(reply.with_gradients)
+        if problem is None and self.claims == "pallas":
+            problem = pallas_problem(reply.forward, products=signature.products)
+        if problem is not None:
+            raise Stopped(problem)
 
     def _compare_in_place(self, signatures: list[Signature]) -> None:
         """Call the function itself, on values nobody grades: it must do what its program does."""
@@ -253,13 +253,14 @@ class Sandbox:
         for arrays in inputs:
             forward = arrays[: signature.forward_only]
             expected = self._execute(signature, arrays)
-            reply, got = self._ask(
+            header, got = self._ask(
                 self._tracer, request, doing, forward, max_bytes=self.limits.output_bytes
             )
             self.report.in_place_calls += 1
-            if reply["kind"] != "ok":
-                raise Stopped(f"was traced, but {reply['detail']} when called on arrays")
-            if not _agree(got[0], expected[0]):
+            reply = parse(Called, header)
+            if reply.kind != "ok":
+                raise Stopped(f"was traced, but {reply.detail} when called on arrays")
+            if len(got) != 1 or not _agree(got[0], expected[0]):
                 raise Stopped(
                     "gives another result when it is called on arrays than its traced program"
                 )
@@ -294,9 +295,10 @@ class Sandbox:
         if not traced.exported:
             child, request = self._tracer, request | signature.header() | {"backward": gradients}
         self._collect_runner()
-        reply, outputs = self._ask(child, request, "running one call", arrays, max_bytes=size)
-        if reply["kind"] != "ok":
-            raise Stopped(f"its program {reply['detail']}")
+        header, outputs = self._ask(child, request, "running one call", arrays, max_bytes=size)
+        reply = parse(Called, header)
+        if reply.kind != "ok":
+            raise Stopped(f"its program {reply.detail}")
         if [(a.shape, a.dtype.name) for a in outputs] != expected:
             raise Stopped("its program answered with arrays of other shapes than it was traced to")
         return outputs
