@@ -92,6 +92,9 @@ def profile_facts(
 ) -> dict[str, Any]:
     """What a page says of one profile, from its records."""
     results = [entry.result for entry in entries]
+    looks = [result.doctor for result in results if result.doctor is not None]
+    # A first look may have seen no device, or libraries that were replaced; it is told apart.
+    working = [entry for entry in entries if entry.result.task != "doctor"] or list(entries)
     tasks = Counter(result.task for result in results)
     levels = {r.evidence for r in results if r.evidence is not None}
     comparisons = [r for r in tables.get("comparisons", ()) if r.profile == name]
@@ -99,19 +102,32 @@ def profile_facts(
         "name": name,
         "title": profile.title,
         "summary": " ".join(profile.summary.split()),
-        "devices": "; ".join(sorted({_device(e) for e in entries})),
-        "libraries": "; ".join(sorted({_libraries(e) for e in entries})),
+        "devices": "; ".join(sorted({_device(e) for e in working})),
+        "libraries": "; ".join(sorted({_libraries(e) for e in working})),
+        "cases": sorted({_case(e) for e in working}),
+        "looks": len(looks),
+        "bad_looks": [str(look.advice) for look in looks if not look.ready],
         "records": len(entries),
         "by_task": ", ".join(f"{count} {task}" for task, count in sorted(tasks.items())),
         "first": min(r.started_at for r in results)[:10],
         "last": max(r.finished_at for r in results)[:10],
-        "code": "; ".join(sorted({_code(e) for e in entries})),
+        "code": "; ".join(sorted({_code(e) for e in working})),
         "levels": ", ".join(sorted(levels, key=EVIDENCE_ORDER.index)),
         "commands": [" ".join(command.split()) for command in profile.commands],
         "conclusions": profile.conclusions,
         "limits": profile.limits,
         "comparisons": comparisons,
     }
+
+
+def _case(entry: Entry) -> str:
+    shape, dtype = entry.result.config["shape"], entry.result.config["dtype"]
+    return (
+        f"batch {shape['batch']}, {shape['q_heads']} query heads, {shape['kv_heads']} key/value "
+        f"heads of width {shape['head_dim']}, {'causal' if shape['causal'] else 'not causal'}, "
+        f"padding {shape['padding']}; {dtype['name']}: {dtype['input']} in, {dtype['logits']} "
+        f"logits, {dtype['accumulation']} accumulation, {dtype['output']} out"
+    )
 
 
 def _device(entry: Entry) -> str:

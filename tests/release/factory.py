@@ -17,7 +17,13 @@ def _config(**changes: Any) -> dict[str, Any]:
         "task": {"name": "benchmark"},
         "kernel": {"name": "xla", "module": "lab.kernels.xla", "constraints": {}},
         "scope": {"name": "attention"},
-        "dtype": {"name": "bf16"},
+        "dtype": {
+            "name": "bf16",
+            "input": "bfloat16",
+            "logits": "float32",
+            "accumulation": "float32",
+            "output": "bfloat16",
+        },
         "shape": {
             "name": "published",
             "batch": 1,
@@ -68,7 +74,7 @@ def record(
         task={"name": task},
         kernel={"name": kernel, "module": "m", "constraints": {}, **options},
         scope={"name": scope},
-        dtype={"name": dtype},
+        dtype={**_config()["dtype"], "name": dtype},
         seq=seq,
         q_len=seq,
         candidate={"name": candidate, "kind": kind, "expected": expected},
