@@ -82,21 +82,23 @@ def compile_cell(payload: dict[str, Any]) -> dict[str, Any]:
 def profile_cell(payload: dict[str, Any]) -> dict[str, Any]:
     """Compile a cell once more so that libtpu profiles its schedules; worker entry.
 
-    The profile takes up to a minute for some of XLA's fusions, so this process ends itself after
-    `cpu_limit_s` of CPU time. Without a Pallas call in the program nothing is compiled.
+    The profile takes up to a minute for some of XLA's fused products, so this process ends itself
+    after `cpu_limit_s` of CPU time where XLA owns a product, and `pallas_cpu_limit_s` where all are
+    inside Pallas. Without a Pallas call in the program nothing is compiled.
 
     Returns:
         {"pallas": whether there is a Pallas call}; HLO with the profile's figures lies in
         `directory`.
     """
-    limit = int(payload["cpu_limit_s"])
-    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))  # SIGXCPU, and only then SIGKILL
     cell, directory = Cell(from_plain(payload["config"])), Path(payload["directory"])
     device, _ = _device(cell, attached=False)
     with _as_on(device):
         traced = _trace(cell, device)
-        if not boundary.describe(traced.jaxpr)["pallas_calls"]:
+        owners = boundary.describe(traced.jaxpr)
+        if not owners["pallas_calls"]:
             return {"pallas": False}
+        limit = int(payload["cpu_limit_s" if owners["xla"]["dots"] else "pallas_cpu_limit_s"])
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))  # SIGXCPU, then SIGKILL
         (directory / HLO_FILE).write_text(traced.lower().compile().as_text())
     return {"pallas": True}
 

@@ -50,7 +50,7 @@ def make(case: str) -> None:
                 pack(path, out / "dump" / f"0-{operation}.gz")
         flags = bundles.PROFILE_FLAG.format(directory=scratch / "dump")
         environment = task.environment(flags, attached=False)
-        payload["cpu_limit_s"] = 60
+        payload |= {"cpu_limit_s": 60, "pallas_cpu_limit_s": 60}
         (scratch / task.HLO_FILE).unlink()
         try:
             worker.call("lab.tpu.child:profile_cell", payload, env=environment, deadline_s=300)
