@@ -159,5 +159,6 @@ def finish(sweep: Sweep) -> int:
     built = report.build([sweep.directory], sweep.directory / "report") if worth_it else None
     terminal.show_sweep(found, sweep.directory, built)
     if missing := len(sweep.cells) - len(found):
-        messages.print_error(f"{missing} cells have no result; run them with {sweep.resumption}")
+        of = f"{missing} of {len(sweep.cells)} cells"
+        messages.print_error(f"{of} have no result; run what is left with {sweep.resumption}")
     return 1 if missing else expectations.exit_code(found)

@@ -145,12 +145,12 @@ def _draw(axes: Axes, line: Line, colour: str) -> None:
     dash = "-" if line.scope == "attention" else "--"
     if line.points:
         axes.plot(lengths, centres, dash, marker="o", color=colour, label=line.name)
-    for n in lengths:
-        repeated = slowdowns[n] if len(slowdowns[n]) > 1 else []
-        axes.plot([n] * len(repeated), repeated, ".", color=colour, alpha=0.4)
-        intervals = [c.interval for c in line.points.get(n, []) if c.interval]
-        if len(intervals) == 1:
-            axes.vlines(n, intervals[0].lo, intervals[0].hi, color=colour, alpha=0.5)
+    repeated = [(n, y) for n in lengths if len(slowdowns[n]) > 1 for y in slowdowns[n]]
+    axes.plot([n for n, _ in repeated], [y for _, y in repeated], ".", color=colour, alpha=0.4)
+    once = [(n, line.points[n][0].interval) for n in lengths if len(slowdowns[n]) == 1]
+    whiskers = [(n, interval.lo, interval.hi) for n, interval in once if interval]
+    if whiskers:
+        axes.vlines(*zip(*whiskers, strict=True), color=colour, alpha=0.5)
     if line.lost:
         axes.plot(
             line.lost,

@@ -158,5 +158,7 @@ def arrays(result: Result) -> str:
 
 
 def device(result: Result) -> str:
-    """The device that ran a cell, or the chip it was compiled for."""
+    """The device that ran a cell, or the chip it was compiled for, with the label of its times."""
+    if result.compile is not None and result.compile.label:
+        return f"{result.compile.target} ({result.compile.label})"
     return result.cell.target or result.environment.device_kind or "unknown"

@@ -54,7 +54,8 @@ def show_sweep(
     counts = Counter(result.status for result in results)
     text = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     line = partial(console.print, highlight=False, soft_wrap=True)
-    line(f"[bold]{len(results)} cells[/]" + (f": {text}" if text else ""))
+    noun = "cell" if len(results) == 1 else "cells"
+    line(f"[bold]{len(results)} {noun}[/]" + (f": {text}" if text else ""))
     for result in results:
         for reason in expectations.surprises(result):
             line(f"  [red]{result.cell_id}[/]: {escape(reason)}")

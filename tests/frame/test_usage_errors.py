@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
-from command import Lab
+from command import Lab, run_many
 
 MISTAKES = [
     (["kernel=palas"], ["kernel=palas", "pallas, pallas-8row, xla"]),
@@ -37,15 +37,35 @@ MISTAKES = [
     (["task=report", "report.runs=[missing]"], ["missing", "no directory"]),
     (["task=report", "report.runs=[.]"], ["no runs there"]),
     (["candidate=custom", "task=benchmark", "candidate.path=none.py"], ["none.py"]),
+    (["candidate=custom"], ["candidate.path=FILE"]),
     (["kernel"], ["kernel", "EQUAL"]),
+    (["deadline_s=0"], ["deadline_s=0", "above 0"]),
+    (["deadline_s=inf"], ["deadline_s=inf", "finite"]),
+    (["target.clock_ghz=nan"], ["target.clock_ghz=nan", "finite"]),
+    (["hydra/launcher=nojob"], ["hydra/launcher=nojob", "basic"]),
+    (["-m", "hydra.sweep.subdir=x", "seq=1,2"], ["hydra.sweep.subdir=x", "hydra.sweep.dir"]),
+    (["hydra.run.dir=/proc/none"], ["/proc/none", "hydra.run.dir"]),
+    (["-m", "hydra.sweep.dir=/proc/none", "seq=1,2"], ["/proc/none", "hydra.sweep.dir"]),
+    (["--resolve"], ["--resolve", "--cfg"]),
+    (["--multirun", "--cfg", "job"], ["Only one of"]),
 ]
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, CompletedProcess[str]]:
+    parent = tmp_path_factory.mktemp("mistakes")
+    commands = [arguments for arguments, _ in MISTAKES]
+    done = run_many(commands, parent)
+    assert not list(parent.rglob("*.json")), "a mistake leaves nothing behind"
+    assert not list(parent.rglob("*.yaml")), "a mistake leaves nothing behind"
+    return {" ".join(c): answer for c, answer in zip(commands, done, strict=True)}
 
 
 @pytest.mark.parametrize(("arguments", "words"), MISTAKES, ids=" ".join)
 def test_one_readable_error_and_exit_code_2(
-    lab: Lab, tmp_path: Path, arguments: list[str], words: list[str]
+    answers: dict[str, CompletedProcess[str]], arguments: list[str], words: list[str]
 ) -> None:
-    done = lab(*arguments)
+    done = answers[" ".join(arguments)]
     said = done.stdout + done.stderr
     assert done.returncode == 2, said
     assert "Traceback" not in said
@@ -53,4 +73,10 @@ def test_one_readable_error_and_exit_code_2(
     assert len(done.stderr.splitlines()) == 1
     for word in words:
         assert word in done.stderr, done.stderr
-    assert not list(tmp_path.rglob("result.json"))
+
+
+def test_the_command_itself_says_the_same(
+    lab: Lab, answers: dict[str, CompletedProcess[str]]
+) -> None:
+    done = lab("kernel=palas")
+    assert (done.returncode, done.stderr) == (2, answers["kernel=palas"].stderr)
