@@ -18,7 +18,7 @@ from lab.grading.engine import grade
 from lab.grading.process import Limits
 from lab.grading.sandbox import Sandbox
 from lab.grading.seeds import SeedPlan
-from lab.grading.supports import Supports
+from lab.grading.supports import Supports, fit
 
 
 def grade_shipped(payload: dict[str, Any]) -> dict[str, Any]:
@@ -64,16 +64,18 @@ def grade_stranger(payload: dict[str, Any]) -> dict[str, Any]:
     plan = SeedPlan.draw()
     commitment = plan.commitment
     print(f"seed plan {commitment}", flush=True)  # noqa: T201 - in the log before the file is read
-    supports = candidate.supports
+    declared = candidate.supports
+    supports = Supports(
+        None if declared.head_dims is None else tuple(declared.head_dims),
+        declared.length_multiple_of,
+        declared.causal.value,
+        declared.key_mask,
+    )
+    cases = fit(SUITE, supports)
     sandbox = Sandbox(
         candidate.path,
         candidate.function,
-        supports=Supports(
-            None if supports.head_dims is None else tuple(supports.head_dims),
-            supports.length_multiple_of,
-            supports.causal.value,
-            supports.key_mask,
-        ),
+        supports=supports,
         backward=candidate.backward.value,
         claims=candidate.claims,
         limits=Limits(
@@ -91,12 +93,14 @@ def grade_stranger(payload: dict[str, Any]) -> dict[str, Any]:
             expected=candidate.expected,  # type: ignore[arg-type]
             backward=candidate.backward.value,
             seed=plan.seed,
+            cases=cases,
             rejection=lambda: sandbox.rejection,
         )
     report = sandbox.report
     inside = any(dot["inside"] for dot in report.forward_dots + report.backward_dots)
     details = {
         **section.details,
+        "fitted_cases": [c.name for c in cases if c not in SUITE],
         "seed_plan": {"commitment": commitment, "secret": plan.secret},
         "sandbox": _finite(report.to_json()),
     }

@@ -6,8 +6,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from lab.grading.cases import SUITE
 from lab.grading.executor import Call
-from lab.grading.supports import Supports, supported, unsupported
+from lab.grading.supports import Supports, fit, supported, unsupported
 
 
 def call(
@@ -18,8 +19,8 @@ def call(
     causal: bool = True,
     masked: bool = False,
 ) -> Call:
-    q = np.zeros((1, 2, q_len, head_dim), ml_dtypes.bfloat16)
-    k = np.zeros((1, 2, kv_len, head_dim), ml_dtypes.bfloat16)
+    q = np.empty((1, 2, q_len, head_dim), ml_dtypes.bfloat16)
+    k = np.empty((1, 2, kv_len, head_dim), ml_dtypes.bfloat16)
     mask = np.ones((1, kv_len), bool) if masked else None
     return Call(q, k, k, mask, causal, None, None)
 
@@ -52,3 +53,55 @@ def test_a_call_outside_the_declaration_has_a_reason(
     assert unsupported(inside, supports) is None
     assert reason in (unsupported(outside, supports) or "")
     assert not supported(outside, supports)
+
+
+DECLARATIONS = [
+    Supports(head_dims=(128,)),
+    Supports(length_multiple_of=128),
+    Supports(causal="causal"),
+    Supports(causal="full"),
+    Supports(key_mask=False),
+    Supports(head_dims=(64, 256), length_multiple_of=64, causal="causal", key_mask=False),
+]
+
+
+def covered(supports: Supports) -> dict[str, bool]:
+    answers = {}
+    for case in fit(SUITE, supports):
+        shape = case.shape
+        masked = shape.padding != "none"
+        sizes = (shape.q_len, shape.kv_len, shape.head_dim)
+        answers[case.name] = supported(call(*sizes, causal=shape.causal, masked=masked), supports)
+    return answers
+
+
+def test_without_a_declaration_the_suite_stays_as_it_is() -> None:
+    assert fit(SUITE, Supports()) == SUITE
+
+
+@pytest.mark.parametrize("supports", DECLARATIONS, ids=str)
+def test_every_declaration_leaves_a_core_that_it_covers(supports: Supports) -> None:
+    fitted = fit(SUITE, supports)
+    core = [case.name for case in fitted if case.core]
+    assert core
+    answers = covered(supports)
+    assert all(answers[name] for name in core)
+    assert [case.name for case in fitted] == [case.name for case in SUITE]
+
+
+def test_a_kernel_with_needs_is_still_asked_about_heads_padding_and_alignment() -> None:
+    supports = Supports(head_dims=(128,), length_multiple_of=128, causal="causal")
+    assert all(covered(supports).values())
+    by_name = {case.name: case.shape for case in fit(SUITE, supports)}
+    assert by_name["cached"].q_len < by_name["cached"].kv_len
+    assert by_name["query-longer"].q_len > by_name["query-longer"].kv_len
+    assert by_name["grouped"].group > 1
+
+
+def test_what_cannot_fit_is_coverage() -> None:
+    answers = covered(Supports(key_mask=False))
+    assert not answers["padded"]
+    assert answers["plain"]
+    answers = covered(Supports(causal="full"))
+    assert not answers["causal"]
+    assert answers["grouped"]
