@@ -37,5 +37,8 @@ format: $(VENV)/.ready ## let ruff format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+compile-newest: ## compile the published cases with the newest jax and libtpu; PYTHON=python3.12
+	scripts/compile_newest.sh $(if $(filter file,$(origin PYTHON)),python3.12,$(PYTHON))
+
 clean: ## remove the environment and caches, not the runs
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
