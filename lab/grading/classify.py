@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from lab.grading.intermediates import Bool, Float
 
 CONVINCING = 0.8
-LARGE_CASE = 1 << 18  # logits: larger cases are left to the smaller ones
+LARGE_CASE = 1 << 17  # logits: larger cases are left to the smaller ones
+SHORTLIST = 12  # models that get a closer look after the first two cases
 # The regimes that only extreme logits make; a mixture may be one of them.
 EXTREME = ("large_logits", "below_sentinel", "mixture")
 ORDINARY_WIDTHS = (64, 128)
@@ -177,47 +178,73 @@ def _by_width(cases: dict[str, Examined], names: set[str]) -> str | None:
 # By model.
 
 
+@dataclass(frozen=True)
+class _Evidence:
+    """What one case says: each result, where it is wrong, and how near counts as equal."""
+
+    one: Examined
+    got: dict[str, Float]
+    wrong: dict[str, Bool]
+    slack: dict[str, Float]
+
+
 def _by_model(judged: Sequence[Examined], failed: Sequence[Finding]) -> tuple[Model | None, float]:
     """The model nearest to what was returned, and the share of rows it explains."""
     forward = _numbers_fail(failed, "out")
     models, outputs = (FORWARD, ("out",)) if forward else (BACKWARD, ("dq", "dk", "dv"))
+    failing = {f.case for f in failed if f.output in outputs and f.gate in ("element", "row")}
+    telling = _telling(judged, failing)
+    right = _telling(judged, {e.case.name for e in judged} - failing)
+    evidence = [_evidence(e, outputs) for e in (*telling[:5], *right[:4])]
+    first = [e for e in evidence if e.one.case.name in failing][:2]
+    if not first:
+        return None, 0.0
+    ranked = sorted(models, key=lambda model: -_score(model, first))[:SHORTLIST]
+    scores = [(_score(model, evidence), model) for model in ranked]
+    score, model = max(scores, key=lambda pair: pair[0])
+    return model, score
+
+
+def _telling(judged: Sequence[Examined], names: set[str]) -> list[Examined]:
+    """Cases with ordinary values, one a shape, the small ones first."""
     usable = [
         e
         for e in judged
-        if e.case.regime not in ("poisoned", *EXTREME) and e.reference.inside.s.size <= LARGE_CASE
+        if e.case.name in names
+        and e.case.regime not in ("poisoned", *EXTREME)
+        and e.reference.inside.s.size <= LARGE_CASE
     ]
-    wrong = {f.case for f in failed if f.output in outputs}
-    # The most telling first: failing cases, the small ones before the large.
-    usable.sort(key=lambda e: (e.case.name not in wrong, e.reference.inside.s.size))
-    best: tuple[Model | None, float] = (None, 0.0)
-    for model in models:
-        score = _score(model, usable, outputs, at_least=best[1])
-        if score > best[1]:
-            best = (model, score)
-    return best
+    usable.sort(key=lambda e: e.reference.inside.s.size)
+    shapes: dict[object, Examined] = {}
+    for e in usable:
+        shapes.setdefault(e.case.shape, e)
+    return list(shapes.values())
 
 
-def _score(
-    model: Model, usable: Sequence[Examined], outputs: Sequence[str], at_least: float
-) -> float:
+def _evidence(one: Examined, outputs: Sequence[str]) -> _Evidence:
+    got, wrong, slack = {}, {}, {}
+    for output in outputs:
+        array = getattr(one.answer, output)
+        if array is not None:
+            got[output] = array.astype(np.float64)
+            slack[output] = one.reference.bounds("bf16")[output].worst.mean(-1)
+            wrong[output] = ~_near(got[output], one.reference.truth[output], slack[output])
+    return _Evidence(one, got, wrong, slack)
+
+
+def _score(model: Model, evidence: Sequence[_Evidence]) -> float:
     """Of the rows that are wrong, or wrong according to the model, the share that agree."""
     agree = total = 0
-    for n, one in enumerate(usable):
-        modelled = _modelled(model, one)
-        for output in outputs:
-            got = getattr(one.answer, output)
-            if got is None:
-                continue
-            truth = one.reference.truth[output]
-            says = truth if modelled is None else modelled.get(output, truth)
-            slack = one.reference.bounds("bf16_scores")[output].worst.mean(-1)
-            with np.errstate(all="ignore"):
-                wide = got.astype(np.float64)
-                concerned = ~_near(wide, truth, slack) | ~_near(says, truth, slack)
-                agree += int((_near(wide, says, slack) & concerned).sum())
-                total += int(concerned.sum())
-        if n == 0 and total and agree / total <= at_least / 2:
-            return 0.0  # not even where it should show
+    for e in evidence:
+        modelled = _modelled(model, e.one) or {}
+        for output, got in e.got.items():
+            truth, slack = e.one.reference.truth[output], e.slack[output]
+            concerned = e.wrong[output]
+            if output in modelled:
+                says = modelled[output]
+                concerned = concerned | ~_near(says, truth, slack)
+                agree += int((_near(got, says, slack) & concerned).sum())
+            total += int(concerned.sum())
     return agree / total if total else 0.0
 
 
@@ -232,12 +259,12 @@ def _modelled(model: Model, one: Examined) -> dict[str, Float] | None:
 
 def _near(a: Float, b: Float, slack: Float) -> Bool:
     """Rows `[B, H, rows]` equal up to a few roundings; two that are not finite count as equal."""
-    finite = np.isfinite(a).all(-1) & np.isfinite(b).all(-1)
-    error = np.sqrt(np.square(a - b).mean(-1))
-    size = np.sqrt(np.square(b).mean(-1))
-    close = error <= 2 * slack + 0.01 * size
-    both_broken = ~np.isfinite(a).all(-1) & ~np.isfinite(b).all(-1)
-    return np.where(finite, close, both_broken)
+    with np.errstate(all="ignore"):
+        finite = np.isfinite(a).all(-1) & np.isfinite(b).all(-1)
+        error = np.sqrt(np.square(a - b).mean(-1))
+        size = np.sqrt(np.square(b).mean(-1))
+        both_broken = ~np.isfinite(a).all(-1) & ~np.isfinite(b).all(-1)
+    return np.where(finite, error <= slack + 0.01 * size, both_broken)
 
 
 # By check.
