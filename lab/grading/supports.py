@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from lab.grading.cases import Case
     from lab.grading.executor import Call
 
+MAX_FITTED_PRODUCTS = 1 << 28  # B * Hq * T * S * D
+
 
 @dataclass(frozen=True)
 class Supports:
@@ -64,6 +66,9 @@ def _fit(case: Case, supports: Supports) -> Case:
         head_dim=min(widths, key=lambda width: abs(width - shape.head_dim)),
         causal=shape.causal or supports.causal == "causal",
     )
+    products = shape.batch * shape.q_heads * shape.q_len * shape.kv_len * shape.head_dim
+    if products > MAX_FITTED_PRODUCTS:
+        shape = case.shape
     masked = shape.padding != "none"
     sizes = (shape.q_len, shape.kv_len, shape.head_dim)
     covered = _reason(*sizes, supports, causal=shape.causal, masked=masked) is None

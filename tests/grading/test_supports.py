@@ -91,7 +91,8 @@ def test_every_declaration_leaves_a_core_that_it_covers(supports: Supports) -> N
 
 def test_a_kernel_with_needs_is_still_asked_about_heads_padding_and_alignment() -> None:
     supports = Supports(head_dims=(128,), length_multiple_of=128, causal="causal")
-    assert all(covered(supports).values())
+    # Positions beyond 32768 would take minutes at this width.
+    assert [name for name, ok in covered(supports).items() if not ok] == ["positions"]
     by_name = {case.name: case.shape for case in fit(SUITE, supports)}
     assert by_name["cached"].q_len < by_name["cached"].kv_len
     assert by_name["query-longer"].q_len > by_name["query-longer"].kv_len
