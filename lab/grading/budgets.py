@@ -67,10 +67,12 @@ class Bound:
     Attributes:
         worst: the largest error a correct implementation can make.
         deviation: the standard deviation expected of its error.
+        terms: how many products a row sums, broadcastable to the rows `[B, H, rows]`.
     """
 
     worst: Float
     deviation: Float
+    terms: Float
 
 
 def growth(n: int) -> float:
@@ -190,10 +192,10 @@ def budgets(
         + ((rows * dv_size + transposed(p_delta + x.p * normaliser, abs_g)) / 3) ** 2
     )
     return {
-        "out": _bound(out_worst, out_var),
-        "dq": _bound(dq_worst, dq_var),
-        "dk": _bound(dk_worst, dk_var),
-        "dv": _bound(dv_worst, dv_var),
+        "out": _bound(out_worst, out_var, keys),
+        "dq": _bound(dq_worst, dq_var, keys),
+        "dk": _bound(dk_worst, dk_var, seeing),
+        "dv": _bound(dv_worst, dv_var, seeing),
     }
 
 
@@ -240,5 +242,5 @@ def _flat_part(x: Intermediates, flat: Float) -> tuple[Float, Float]:
     return x.scale * over_groups(ds @ x.q, x.group), over_groups(p @ x.cotangent, x.group)
 
 
-def _bound(worst: Float, variance: Float) -> Bound:
-    return Bound(SECOND_ORDER * worst + TINY, np.sqrt(variance) + TINY)
+def _bound(worst: Float, variance: Float, terms: Float) -> Bound:
+    return Bound(SECOND_ORDER * worst + TINY, np.sqrt(variance) + TINY, terms[..., 0])

@@ -13,7 +13,7 @@ import numpy as np
 
 from lab import oracle
 from lab.grading.budgets import TINY, Bound, budgets, growth
-from lab.grading.calibration import row_threshold
+from lab.grading.calibration import FEW_TERMS, row_threshold
 from lab.grading.executor import Answer, Call, call_of
 from lab.grading.findings import GRADIENT_CHECK, OUTPUTS, Finding
 from lab.grading.intermediates import Intermediates, intermediates
@@ -96,7 +96,8 @@ def judge_attention(
         if got is None:
             continue
         filed = GRADIENT_CHECK.get(name, check)
-        findings += gates(got, reference.truth[name], bounds[name], tier, filed, case, name)
+        truth, policy = reference.truth[name], reference.problem.policy.name
+        findings += gates(got, truth, bounds[name], policy, filed, case, name)
     return findings
 
 
@@ -133,15 +134,21 @@ def judge_softmax(
 
 
 def gates(
-    got: Array, truth: Float, bound: Bound, tier: str, check: str, case: str, output: str
+    got: Array, truth: Float, bound: Bound, policy: str, check: str, case: str, output: str
 ) -> list[Finding]:
     """Gates A and B on one output `[B, H, rows, D]`."""
     element = _element(got, truth, bound.worst, check, case, output)
+    few, many = (row_threshold(output, policy, few=few) for few in (True, False))
+    threshold = np.where(bound.terms < FEW_TERMS, few, many)
+    units = _as_units(row_ratios(got, truth, bound) / threshold)
+    return [element, _worst(units, check, "row", case, output)]
+
+
+def row_ratios(got: Array, truth: Float, bound: Bound) -> Float:
+    """Gate B's statistic: rms error of each row over its expected deviation, `[B, H, rows]`."""
     with np.errstate(all="ignore"):
         error = np.square(got.astype(np.float64) - truth).mean(-1)
-        ratio = np.sqrt(error / np.square(bound.deviation).mean(-1))
-    ratio = _as_units(ratio / row_threshold(output, tier, truth.shape[-1]))
-    return [element, _worst(ratio, check, "row", case, output)]
+        return np.asarray(np.sqrt(error / np.square(bound.deviation).mean(-1)))
 
 
 def _element(got: Array, truth: Float, bound: Float, check: str, case: str, output: str) -> Finding:
