@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from lab.errors import UserError
 from lab.records import LEVEL_FREE_TASKS, SECTIONS, Result
 from lab.release import (
@@ -31,6 +33,7 @@ from lab.release import (
     schema,
     tables,
 )
+from lab.release.opened import reasons
 from lab.release.profiles import Profile
 from lab.release.tables import Entry
 
@@ -78,7 +81,10 @@ def update(
     entries = _entries(name, (result for _, result in results))
     for other in sorted(set(kept) - {name}):
         entries += _raw_entries(out, other)
-    return _finish(out, name, entries, pages)
+    try:
+        return _finish(out, name, entries, pages)
+    except ValidationError as error:  # a record fits its schema, but no row of a table
+        return Built(name, len(results), 0, tuple(f"{error.title}: {r}" for r in reasons(error)))
 
 
 def _rebuild(out: Path, profile: Profile, kept: Sequence[str], pages: Path | None) -> Built:

@@ -59,7 +59,7 @@ class CaseRow(RecordRow):
     padding: Name = Field(description="How keys are hidden by the key mask")
     direction: Literal["forward", "backward"] = Field(description="Output, or output and gradients")
     seed: Count = Field(description="Seed of the inputs")
-    regime: Name = Field(description="Distribution of the inputs")
+    regime: str = Field(description="Distribution of the inputs")
     evidence: Evidence | None = Field(description="Level of evidence; null when nothing came of it")
     interpret: bool | None = Field(description="Whether a Pallas kernel ran in interpret mode")
     status: FinishedStatus = Field(description="How the case ended")

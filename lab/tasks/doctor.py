@@ -12,11 +12,10 @@ from typing import Any
 
 from lab import worker
 from lab.cells import Cell, Outcome
-from lab.doctor import pairing
+from lab.doctor import campaigns, pairing
+from lab.doctor.campaigns import PROBE_LIMIT_S
 from lab.records import DoctorSection, PairingPart
 from lab.worker import DeadlineExceeded, WorkerCrashed, WorkerFailed
-
-PROBE_LIMIT_S = 180.0  # the first contact with a TPU takes up to a minute
 
 
 def run(cell: Cell, directory: Path) -> Outcome:  # noqa: ARG001 - looks at the machine, not the cell
@@ -24,12 +23,10 @@ def run(cell: Cell, directory: Path) -> Outcome:  # noqa: ARG001 - looks at the 
     parts = pairing.parts()
     seen, no_device = _ask("lab.doctor.probe:devices", directory)
     canary, no_canary = _ask("lab.doctor.probe:canary", directory) if seen else ({}, no_device)
-    on = seen.get("platform")
     section = diagnose(
         jax=pairing.version("jax"),
         parts=parts,
-        device=f"{seen['device_count']} x {seen['device_kind']}" if seen else None,
-        platform_name=on,
+        seen=seen,
         canary=canary,
         problem=no_canary,
     )
@@ -52,8 +49,7 @@ def diagnose(
     *,
     jax: str | None,
     parts: list[pairing.Part],
-    device: str | None,
-    platform_name: str | None,
+    seen: dict[str, Any],
     canary: dict[str, Any],
     problem: str | None,
 ) -> DoctorSection:
@@ -62,18 +58,17 @@ def diagnose(
     Args:
         jax: the installed version, or None.
         parts: the packages that must fit it.
-        device: what is attached, for people; None if jax saw nothing.
-        platform_name: cpu, tpu, gpu or None.
+        seen: platform, device_kind and device_count; empty if jax saw no device.
         canary: the answer of lab.doctor.probe.canary, empty if there was none.
         problem: why there was none.
     """
-    on_tpu = platform_name == "tpu"
-    needed = [p for p in parts if on_tpu or p.package != "libtpu"]
+    on = seen.get("platform")
+    needed = [p for p in parts if on == "tpu" or p.package != "libtpu"]
     rejected = problem is not None and pairing.TOO_OLD in problem
     fits = None if jax is None else not rejected and all(p.fits for p in needed)
     passed = canary["error"] == 0 if canary else None if problem is None else False
     ready = bool(fits and passed)
-    advice = pairing.advice(jax, needed, tpu=on_tpu)
+    advice = pairing.advice(jax, needed, tpu=on == "tpu")
     if rejected and advice is None:
         advice = (
             f"Pallas of jax {jax} rejects the libtpu that was loaded, though the installed package "
@@ -83,7 +78,7 @@ def diagnose(
         advice = problem or "the canary kernel gave wrong values: do not trust this machine"
     return DoctorSection(
         ready=ready,
-        device=device,
+        device=f"{seen['device_count']} x {seen['device_kind']}" if seen else None,
         pairing_fits=fits,
         pairing=[
             PairingPart(package=p.package, installed=p.installed, wanted=p.wanted, fits=p.fits)
@@ -91,9 +86,13 @@ def diagnose(
         ],
         canary_passed=passed,
         canary=_canary_text(canary, problem),
-        tasks=_tasks(platform_name, parts, ready=ready),
+        tasks=_tasks(on, parts, ready=ready),
         advice=advice,
-        next_command=_next(platform_name, device, ready=ready),
+        next_command=(
+            f"lab task=campaign campaign={campaigns.fitting(**seen)}"
+            if ready
+            else "lab task=doctor   (again, after the advice was followed)"
+        ),
     )
 
 
@@ -129,13 +128,3 @@ def _tasks(on: str | None, parts: list[pairing.Part], *, ready: bool) -> dict[st
         "release": "yes",
         "verify": "yes",
     }
-
-
-def _next(on: str | None, device: str | None, *, ready: bool) -> str:
-    if not ready:
-        return "lab task=doctor   (again, after the advice was followed)"
-    if on == "tpu" and device and device.startswith("8 x TPU v5"):
-        return "lab task=campaign campaign=kaggle-v5e"
-    if on == "tpu":
-        return "lab task=campaign campaign=tpu"
-    return f"lab task=campaign campaign={'gpu' if on == 'gpu' else 'local-cpu'}"

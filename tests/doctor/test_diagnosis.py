@@ -30,7 +30,7 @@ def look(
     installed: dict[str, str],
     *,
     on: str | None = "tpu",
-    device: str | None = "8 x TPU v5 lite",
+    device: tuple[str, int] | None = ("TPU v5 lite", 8),
     jax: str | None = "0.10.2",
     canary: dict[str, Any] | None = None,
     problem: str | None = None,
@@ -38,8 +38,9 @@ def look(
     return doctor.diagnose(
         jax=jax,
         parts=pairing.parts(ASKED, installed.get),
-        device=device,
-        platform_name=on,
+        seen={"platform": on, "device_kind": device[0], "device_count": device[1]}
+        if device
+        else {},
         canary=canary or {},
         problem=problem,
     )
@@ -70,6 +71,11 @@ def test_a_libtpu_of_the_image_behind_a_fitting_package() -> None:
     assert "TPU_LIBRARY_PATH" in (found.advice or "")
 
 
+def test_another_tpu_has_a_campaign_too() -> None:
+    found = look(GOOD, device=("TPU v6 lite", 1), canary=RIGHT)
+    assert found.next_command == "lab task=campaign campaign=tpu"
+
+
 def test_wrong_values_are_not_ready() -> None:
     found = look(GOOD, canary={"what": "Pallas kernel", "error": 2.0})
     assert (found.ready, found.canary_passed) == (False, False)
@@ -83,7 +89,7 @@ def test_without_jax_there_is_one_thing_to_do() -> None:
 
 
 def test_a_cpu_needs_no_libtpu() -> None:
-    found = look({"jaxlib": "0.10.2"}, on="cpu", device="1 x cpu", canary=RIGHT)
+    found = look({"jaxlib": "0.10.2"}, on="cpu", device=("cpu", 1), canary=RIGHT)
     assert found.ready
     assert found.tasks["compile"].startswith("no: ")
     assert "never speed" in found.tasks["benchmark"]
@@ -91,7 +97,7 @@ def test_a_cpu_needs_no_libtpu() -> None:
 
 
 def test_a_gpu_runs_what_runs_there() -> None:
-    found = look({"jaxlib": "0.10.2"}, on="gpu", device="1 x NVIDIA H200", canary=RIGHT)
+    found = look({"jaxlib": "0.10.2"}, on="gpu", device=("NVIDIA H200", 1), canary=RIGHT)
     assert found.next_command.endswith("campaign=gpu")
     assert "unsupported" in found.tasks["benchmark"]
 

@@ -174,10 +174,11 @@ def graded(expected: str) -> dict[str, Any]:
     items = [
         {"id": "causal", "points": 10.0, "earned": 10.0 if good else 0.0, "passed": good},
         {"id": "padding", "points": 5.0, "earned": 5.0, "passed": True},
+        {"id": "precision", "points": 2.0, "earned": 2.0 if good else 0.0, "passed": good},
     ]
     return {
-        "score": 15.0 if good else 5.0,
-        "max_score": 15.0,
+        "score": 17.0 if good else 5.0,
+        "max_score": 17.0,
         "verdict": expected,
         "expected": expected,
         "tier": "bf16" if good else "bf16_scores" if expected == "accepted_lower_tier" else None,
@@ -187,19 +188,23 @@ def graded(expected: str) -> dict[str, Any]:
     }
 
 
-def compiled(cycles: int | None) -> dict[str, Any]:
-    """A compile section of one op; without cycles, one with no estimate."""
+def compiled(cycles: int | None, *, pallas: bool = False) -> dict[str, Any]:
+    """A compile section of one op; without cycles, one with no estimate.
+
+    XLA counts by its cost model and takes half as long by the schedule; Pallas has only the latter.
+    """
     ms = None if cycles is None else cycles / 1.5 * 1e-6
+    schedule = cycles if pallas or cycles is None else cycles // 2
     op = {
         "name": "fusion.1",
-        "kind": "xla",
+        "kind": "pallas" if pallas else "xla",
         "count": 1,
         "contains": [],
         "estimated_cycles": cycles,
-        "source": "cost_model" if cycles else None,
-        "cost_model_cycles": cycles,
+        "source": None if not cycles else "schedule" if pallas else "cost_model",
+        "cost_model_cycles": None if pallas else cycles,
         "static_profile_cycles": None,
-        "schedule_cycles": None,
+        "schedule_cycles": schedule,
         "schedule_problem": None,
         "scoped_vmem_bytes": 4096,
     }
@@ -239,9 +244,9 @@ def compiled(cycles: int | None) -> dict[str, Any]:
         "floor_ms": 0.001,
         "floor_bound_by": "compute",
         "rule": "one rule",
-        "cost_model_ms": ms,
+        "cost_model_ms": None if pallas else ms,
         "static_profile_ms": None,
-        "schedule_ms": None,
+        "schedule_ms": None if schedule is None else schedule / 1.5 * 1e-6,
         "estimated_ms": ms,
         "no_estimate": None if ms else "control flow depends on data",
         "floor_share": None if ms is None else 0.001 / ms,
@@ -316,7 +321,7 @@ def tpu_compiled() -> list[dict[str, Any]]:
             platform=None,
             device_kind=None,
             device_count=None,
-            section=compiled(seq * (900 if kernel != "xla" else 750)),
+            section=compiled(seq * (900 if kernel != "xla" else 750), pallas=kernel != "xla"),
         )
         for kernel in ("pallas", "pallas-8row", "xla")
         for scope in ("softmax", "attention")

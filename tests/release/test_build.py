@@ -244,3 +244,11 @@ def test_other_files_are_no_runs(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"no result\.json"):
         update(tmp_path / "d", "local-cpu", tmp_path / "empty")
+
+
+def test_a_record_that_fits_no_row_is_refused_not_published(runs: Runs, tmp_path: Path) -> None:
+    extra = factory.record("rubric", kernel="pallas", candidate="odd", kind="a kind with spaces",
+                           section=factory.graded("accepted"))  # fmt: skip
+    built = update(tmp_path / "d", "local-cpu", runs([*factory.local_cpu(), extra]))
+    assert any("kind" in reason for reason in built.refused)
+    assert not (tmp_path / "d").exists()
