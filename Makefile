@@ -37,6 +37,15 @@ format: $(VENV)/.ready ## let ruff format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+release: $(VENV)/.ready ## rebuild dataset/ and its evidence pages from the raw records in it
+	$(BIN)/python lab/run.py task=release release=local-cpu release.evidence=evidence
+
+verify: $(VENV)/.ready ## recompute everything that dataset/ says
+	$(BIN)/python lab/run.py task=verify verify.path=dataset
+
+device-check: $(VENV)/.ready ## the measurement that fits the attached device, packed into one file
+	$(BIN)/python lab/run.py task=campaign campaign=$$($(BIN)/python -m lab.doctor.campaigns)
+
 compile-newest: ## compile the published cases with the newest jax and libtpu; PYTHON=python3.12
 	scripts/compile_newest.sh $(if $(filter file,$(origin PYTHON)),python3.12,$(PYTHON))
 
