@@ -294,8 +294,8 @@ def _weights_one_hot(reference: Reference) -> Relation:
 
     def verify(_: Answer, got: Answer, case: str, tier: str) -> list[Finding]:
         assert got.out is not None
-        total = got.out.astype(np.float64).sum(-1, keepdims=True)
-        total = np.where((got.out < 0).any(-1, keepdims=True), np.nan, total)
+        out = got.out.astype(np.float64)
+        total = np.where((out < 0).any(-1, keepdims=True), np.nan, out.sum(-1, keepdims=True))
         return [_sums_to_one(reference, total, case, tier, "one_hot_v")]
 
     return Relation("one_hot_v", changed(call, v=hot.astype(call.v.dtype)), verify)
