@@ -35,7 +35,7 @@ class Fused:
     index map of key blocks. live: whether a causal program reads a block, from the block's first
     key and the program's last query. tail_visible: whether keys that fill the last block count.
     cleaned: whether hidden keys and values are zeroed. rescale: what becomes of the output when the
-    maximum moves. starts: whether the output starts at zero, from the query block.
+    maximum moves. starts: whether a query block starts afresh.
     finishes_when_live: the output is written in the last block read, if there is one.
 
     Backward. backward_causal, backward_offset: its causal mask. base: of the exponential that

@@ -27,11 +27,8 @@ def forward(
         last_query = (i + 1) * at.block_q - 1 + offset
 
         @pl.when((j == 0) & fused.starts(i))
-        def _start_output() -> None:
+        def _start() -> None:
             acc[...] = jnp.zeros_like(acc)
-
-        @pl.when(j == 0)
-        def _start_statistics() -> None:
             peak[...] = jnp.full_like(peak, -jnp.inf)
             total[...] = jnp.zeros_like(total)
 
