@@ -100,13 +100,14 @@ def estimates(baseline: CompileSection, kernel: CompileSection) -> list[tuple[fl
 
     By the rule XLA counts by its cost model and Pallas by the executed schedule; both can be
     executed, too. Claimed is what is less favourable to the kernel. Where both are Pallas kernels
-    the rule takes one source for both.
+    the rule takes one source for both. A time below its cell's floor is no time.
     """
     pairs = [
         (baseline.estimated_ms, kernel.estimated_ms),
         (baseline.schedule_ms, kernel.schedule_ms),
     ]
-    return sorted(((b, k) for b, k in pairs if b and k), key=lambda pair: pair[1] / pair[0])
+    held = [(b, k) for b, k in pairs if b and k and b >= baseline.floor_ms and k >= kernel.floor_ms]
+    return sorted(held, key=lambda pair: pair[1] / pair[0])
 
 
 def _comparison(baseline: Result, kernel: Result) -> Comparison:

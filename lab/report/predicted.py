@@ -114,7 +114,9 @@ def slowdowns(cells: Sequence[Result], baseline: str) -> dict[str, Slowdown]:
         theirs = _section(other)
         assert theirs.estimated_ms
         by_schedule = None
-        if mine.schedule_ms and theirs.schedule_ms:
+        if _above_floor(mine.schedule_ms, mine) and _above_floor(theirs.schedule_ms, theirs):
+            assert mine.schedule_ms
+            assert theirs.schedule_ms
             by_schedule = mine.schedule_ms / theirs.schedule_ms
         ratio = mine.estimated_ms / theirs.estimated_ms
         found[result.cell_id] = Slowdown(result, ratio, by_schedule)
@@ -138,6 +140,10 @@ def against_published(cells: Sequence[Result]) -> list[Point]:
         if same and cell.q_len == cell.seq and time is not None and estimated is not None:
             points.append(Point(label(result), cell.scope, cell.seq, time, estimated))
     return sorted(points, key=lambda p: (p.kernel != "xla", p.kernel, p.scope != "softmax", p.seq))
+
+
+def _above_floor(total_ms: float | None, section: CompileSection) -> bool:
+    return total_ms is not None and total_ms >= section.floor_ms
 
 
 def _case(result: Result) -> tuple[object, ...]:

@@ -3,6 +3,9 @@
 No TPU is needed: libtpu's compiler runs on any Linux machine. Two worker processes compile the same
 program, because libtpu reads its flags once: one writes the final schedule, the other libtpu's own
 static profile, which ends some compiles (see lab/tpu/bundles.py) and takes long for others.
+
+Where a TPU of the target's kind is attached, its own device is compiled for, by one process. That
+path was written without a TPU at hand and is untested.
 """
 
 from __future__ import annotations

@@ -77,7 +77,11 @@ def build(
         "achieved_tflops": work.flops / expected.ms * 1e-9 if expected.ms else None,
         "ops": [_op(op, program, chip) for op in program.ops],
         "loops": [_loop(op, use) for op, uses in program.loops.items() for use in uses],
-        "warnings": [*warnings, *program.unread, *_warnings(program, chip, expected, answer)],
+        "warnings": [
+            *warnings,
+            *program.unread,
+            *_warnings(program, chip, expected, answer, floor),
+        ],
     }
 
 
@@ -127,9 +131,19 @@ def _vmem(program: Program, chip: Chip, stablehlo: str) -> dict[str, Any]:
 
 
 def _warnings(
-    program: Program, chip: Chip, expected: Estimate, answer: dict[str, Any]
+    program: Program, chip: Chip, expected: Estimate, answer: dict[str, Any], floor: Floor
 ) -> list[str]:
     found = []
+    for source, total_ms in (
+        ("cost model", expected.cost_model_ms),
+        ("static profile", expected.static_profile_ms),
+        ("schedule", expected.schedule_ms),
+    ):
+        if total_ms is not None and total_ms < floor.ms:
+            found.append(
+                f"the {source}'s {total_ms:.4g} ms lie below the floor of {floor.ms:.4g} ms: it "
+                "leaves out part of the work and says nothing here"
+            )
     if chip.label and expected.ms is not None:
         found.append(f"{chip.label} on {chip.name}: compare kernels, do not quote the time")
     steps = {call["name"]: prod(call["grid"]) for call in answer["boundary"]["pallas_calls"]}

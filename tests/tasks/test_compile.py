@@ -195,6 +195,16 @@ def test_both_sources_come_together_in_one_record(compiler: dict[str, Any], tmp_
         assert environment["JAX_ENABLE_COMPILATION_CACHE"] == "false"
 
 
+def test_a_source_below_the_floor_is_said_to_be_no_time(
+    compiler: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    floor = task.roofline.Floor(0.0621, "memory")  # the profile has 0.0633, the schedule 0.0616
+    monkeypatch.setattr(task.roofline, "floor", lambda *_: floor)
+    found = compiled(tmp_path)
+    assert next(w for w in found.warnings if "below the floor" in w).startswith("the schedule's")
+    assert not any("static profile's" in w for w in found.warnings)
+
+
 def test_a_profile_that_fails_costs_the_cross_check_alone(
     compiler: dict[str, Any], tmp_path: Path
 ) -> None:
