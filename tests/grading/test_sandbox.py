@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -287,3 +290,27 @@ def test_limits_say_what_was_exceeded(tmp_path: Path) -> None:
         child.ask({"op": "nonsense"}, seconds=60, doing="asked nonsense")
     assert "KeyError" in child.log_tail()
     assert set(_family(os.getpid())) == {os.getpid()}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux to kill a child with its parent")
+def test_children_do_not_outlive_a_judge_that_is_killed() -> None:
+    program = """
+import time
+from lab.grading.process import Child, Limits
+child = Child("", Limits())
+child.ask({"op": "start", "role": "tracer"}, seconds=60, doing="starting")
+print("ready", flush=True)
+time.sleep(600)
+"""
+    judge = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert judge.stdout is not None
+    assert judge.stdout.readline() == "ready\n"
+    children = set(_family(judge.pid)) - {judge.pid}
+    assert children
+    judge.kill()
+    judge.wait()
+    judge.stdout.close()
+    patience = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}").exists() for pid in children):
+        assert time.monotonic() < patience
+        time.sleep(0.05)
