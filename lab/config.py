@@ -21,6 +21,7 @@ from omegaconf import MISSING, OmegaConf
 from lab import kernels
 from lab.errors import UserError
 from lab.problems import POLICIES, REGIMES, Shape
+from lab.records import MAX_SAMPLES
 
 
 class Direction(StrEnum):
@@ -262,10 +263,16 @@ def check(config: LabConfig) -> None:
     _require(config.seed >= 0, "seed", config.seed, "a whole number of at least 0")
     _require(config.deadline_s > 0, "deadline_s", config.deadline_s, "seconds above 0")
     _require(
-        config.benchmark.samples >= 1, "benchmark.samples", config.benchmark.samples, "at least 1"
+        1 <= config.benchmark.samples <= MAX_SAMPLES,
+        "benchmark.samples",
+        config.benchmark.samples,
+        f"1 to {MAX_SAMPLES}",
     )
     _require(
-        config.benchmark.warmups >= 0, "benchmark.warmups", config.benchmark.warmups, "at least 0"
+        0 <= config.benchmark.warmups <= MAX_SAMPLES,
+        "benchmark.warmups",
+        config.benchmark.warmups,
+        f"0 to {MAX_SAMPLES}",
     )
     _require(
         config.report.overlay in (None, "published"),
@@ -291,6 +298,23 @@ def _check_custom(candidate: CandidateConfig) -> None:
         raise UserError("candidate=custom needs candidate.path=FILE and candidate.function=NAME")
     if not Path(candidate.path).expanduser().is_file():
         raise UserError(f"candidate.path={candidate.path}: there is no such file")
+    supports = candidate.supports
+    at_least_one = {
+        "candidate.supports.length_multiple_of": supports.length_multiple_of,
+        "candidate.memory_limit_mib": candidate.memory_limit_mib,
+        "candidate.output_limit_mib": candidate.output_limit_mib,
+        "candidate.supports.head_dims": min(supports.head_dims or [0])
+        if supports.head_dims is not None
+        else 1,
+    }
+    for key, value in at_least_one.items():
+        _require(value >= 1, key, value, "whole numbers of at least 1")
+    _require(
+        candidate.call_limit_s > 0, "candidate.call_limit_s", candidate.call_limit_s, "above 0"
+    )
+    _require(
+        candidate.claims in (None, "pallas"), "candidate.claims", candidate.claims, "null or pallas"
+    )
 
 
 def _leaves(value: object, key: str = "") -> Iterator[tuple[str, object]]:

@@ -104,6 +104,9 @@ class Gate(Model):
     measure: str
 
 
+MAX_SAMPLES = 10_000  # more makes a record that nobody can read, and tells nothing more
+
+
 class BenchmarkSection(Model):
     """`benchmark` of a result; milliseconds, every sample kept."""
 
@@ -111,8 +114,8 @@ class BenchmarkSection(Model):
     lower_ms: float = Field(ge=0)
     compile_ms: float = Field(ge=0)
     first_call_ms: float = Field(ge=0)
-    warmups_ms: list[float]
-    samples_ms: list[float] = Field(min_length=1)
+    warmups_ms: list[float] = Field(max_length=MAX_SAMPLES)
+    samples_ms: list[float] = Field(min_length=1, max_length=MAX_SAMPLES)
     median_ms: float = Field(ge=0)
     devices_used: int | None = Field(default=None, ge=1)
     gate: Gate
