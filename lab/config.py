@@ -299,13 +299,12 @@ def _check_custom(candidate: CandidateConfig) -> None:
     if not Path(candidate.path).expanduser().is_file():
         raise UserError(f"candidate.path={candidate.path}: there is no such file")
     supports = candidate.supports
+    widths = [1] if supports.head_dims is None else supports.head_dims
     at_least_one = {
+        "candidate.supports.head_dims": min(widths, default=0),
         "candidate.supports.length_multiple_of": supports.length_multiple_of,
         "candidate.memory_limit_mib": candidate.memory_limit_mib,
         "candidate.output_limit_mib": candidate.output_limit_mib,
-        "candidate.supports.head_dims": min(supports.head_dims or [0])
-        if supports.head_dims is not None
-        else 1,
     }
     for key, value in at_least_one.items():
         _require(value >= 1, key, value, "whole numbers of at least 1")
