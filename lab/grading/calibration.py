@@ -3,8 +3,8 @@
 Measured, not derived: the controls of lab/candidates went through every case on calibration seeds,
 and the threshold is the largest ratio seen, times a headroom for correct kernels not in the corpus.
 A row that sums few terms has its error from few roundings, so its ratio strays further; it has a
-threshold of its own. calibration.json holds the thresholds with the seeds, the corpus and
-a hash over all of it; the audit judges on other seeds. `python -m lab.grading.calibrate` remakes it.
+threshold of its own. calibration.json holds the thresholds with the seeds, the corpus and a hash
+over all of it; the audit judges on other seeds. `python -m lab.grading.calibrate` remakes it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ HEADROOM = {"bf16": 1.15, "f32": 3.0}
 SEEDS = tuple(range(10_000, 10_004))  # the audit's begin at 20,000
 
 
-def row_threshold(output: str, policy: str, *, few: bool) -> float:
-    """The threshold of one output (`out`, `dq`, `dk`, `dv`) under a dtype policy.
+def row_threshold(output: str, kind: str, *, few: bool) -> float:
+    """The threshold of one output (`out`, `dq`, `dk`, `dv`).
 
     Args:
         output: which result.
-        policy: `bf16` or `f32`.
+        kind: `f32` where everything is float32 (tier fp32 of the f32 policy), else `bf16`.
         few: for rows that sum fewer than `FEW_TERMS` terms.
     """
-    value: float = _table()["thresholds"][policy][output]["few" if few else "many"]
+    value: float = _table()["thresholds"][kind][output]["few" if few else "many"]
     return value
 
 

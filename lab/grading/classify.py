@@ -171,7 +171,7 @@ def _by_width(cases: dict[str, Examined], names: set[str]) -> str | None:
     widths = {cases[n].case.shape.head_dim for n in names}
     unlike = {cases[n].case.shape.causal for n in names}
     right = {e.case.shape.head_dim for n, e in cases.items() if n not in names}
-    odd = all(width not in ORDINARY_WIDTHS for width in widths)
+    odd = not widths & set(ORDINARY_WIDTHS) and bool(right & set(ORDINARY_WIDTHS))
     return "head_dim" if odd and len(unlike) > 1 and not widths & right else None
 
 

@@ -90,14 +90,15 @@ def judge_attention(
     """
     reference = problem if isinstance(problem, Reference) else Reference(problem)
     bounds = reference.bounds(tier)
+    exact = tier == "fp32" and reference.problem.policy.name == "f32"
+    kind = "f32" if exact else "bf16"  # which roundings the errors are made of
     findings: list[Finding] = []
     for name in outputs:
         got = getattr(answer, name)
         if got is None:
             continue
         filed = GRADIENT_CHECK.get(name, check)
-        truth, policy = reference.truth[name], reference.problem.policy.name
-        findings += gates(got, truth, bounds[name], policy, filed, case, name)
+        findings += gates(got, reference.truth[name], bounds[name], kind, filed, case, name)
     return findings
 
 
@@ -134,11 +135,11 @@ def judge_softmax(
 
 
 def gates(
-    got: Array, truth: Float, bound: Bound, policy: str, check: str, case: str, output: str
+    got: Array, truth: Float, bound: Bound, kind: str, check: str, case: str, output: str
 ) -> list[Finding]:
     """Gates A and B on one output `[B, H, rows, D]`."""
     element = _element(got, truth, bound.worst, check, case, output)
-    few, many = (row_threshold(output, policy, few=few) for few in (True, False))
+    few, many = (row_threshold(output, kind, few=few) for few in (True, False))
     threshold = np.where(bound.terms < FEW_TERMS, few, many)
     units = _as_units(row_ratios(got, truth, bound) / threshold)
     return [element, _worst(units, check, "row", case, output)]

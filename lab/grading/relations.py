@@ -304,14 +304,15 @@ def _weights_one_hot(reference: Reference) -> Relation:
 def _sums_to_one(
     reference: Reference, sums: Array | None, case: str, tier: str, gate: str
 ) -> Finding:
-    """Sums are 1, or 0 in a blind row; p and the output are each rounded, once or thereabouts."""
+    """Sums are 1 in a row that sees a key; p and the output are rounded, once or thereabouts."""
     assert sums is not None
     call = reference.call
     S = call.k.shape[2]
     u = U16 if call.q.dtype.name == "bfloat16" else U32 * S**0.5
     keys = np.broadcast_to(visible_keys(call).sum(-1), call.q.shape[:3])
     allowed = 4 * u + 2 * low_precision_sum(keys.astype(np.float64), TIERS[tier].accumulate)
-    error = np.abs(sums.astype(np.float64) - (keys > 0)[..., None]).max(-1)
+    error = np.abs(sums.astype(np.float64) - 1).max(-1)
+    error = np.where(keys > 0, error, 0.0)  # `empty_rows` judges the others
     units = np.where(np.isnan(error), np.inf, error / allowed)
     return _finding("weights", gate, case, "out", units)
 
