@@ -19,6 +19,7 @@ from lab.records import (
     CorrectnessSection,
     DoctorSection,
     Result,
+    RubricSection,
     VerifySection,
 )
 from lab.report import Report
@@ -155,10 +156,26 @@ def _show_compile(section: CompileSection, _: Result, console: Console) -> None:
     console.print(compiled.summary(section), highlight=False, markup=False, soft_wrap=True)
 
 
+def _show_rubric(section: RubricSection, _: Result, console: Console) -> None:
+    tier = f", tier {section.tier}" if section.tier else ""
+    say = partial(console.print, highlight=False, soft_wrap=True)
+    say(
+        f"  [bold]{section.verdict}[/] (expected {section.expected}), "
+        f"{section.score:g} of {section.max_score:g} points{tier}"
+    )
+    for item in section.items:
+        if not item.passed:
+            note = f": {escape(item.note)}" if item.note else ""
+            say(f"  [red]lost {item.points - item.earned:g}[/] {item.id}{note}")
+    if section.advice:
+        say(f"  {escape(section.advice)}")
+
+
 _SHOW: dict[str, Callable[[Any, Result, Console], None]] = {
     "benchmark": _show_benchmark,
     "compile": _show_compile,
     "correctness": _show_correctness,
+    "rubric": _show_rubric,
     "doctor": _show_doctor,
     "verify": _show_verify,
 }
