@@ -9,6 +9,8 @@ from lab.config import TargetConfig
 from lab.tpu.timeline import Machine
 
 NOT_VALIDATED = "estimates not validated"
+VALIDATED_LIBTPU = "0.0.42."
+"""A newer compiler fuses otherwise: see evidence/tpu-v5e-compiled/newest."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,10 @@ class Chip:
     validated: bool
     source: str
 
-    @property
-    def label(self) -> str | None:
-        """What must stand beside every time of this chip; None where estimates were validated."""
-        return None if self.validated else NOT_VALIDATED
+    def label(self, libtpu: str) -> str | None:
+        """What must stand beside every time of this chip by this libtpu; None if validated."""
+        good = self.validated and libtpu.startswith(VALIDATED_LIBTPU)
+        return None if good else NOT_VALIDATED
 
     def machine(self) -> Machine | None:
         """What executes a schedule; None without a clock."""

@@ -149,4 +149,8 @@ _KNOWN: tuple[tuple[str, Callable[[re.Match[str], str], Refusal]], ...] = (
 
 def _first_line(message: str) -> str:
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return re.sub(r"^[A-Z_]+: ", "", lines[0])[:300] if lines else "the compiler gave no reason"
+    return (
+        re.sub(r"^[A-Z_]+: ", "", lines[0]).rstrip(".")[:300]
+        if lines
+        else "the compiler gave no reason"
+    )

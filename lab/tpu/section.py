@@ -44,13 +44,14 @@ def build(
         stablehlo: the text, which holds a kernel's own VMEM limit.
         warnings: of the steps before.
     """
+    label = chip.label(answer["versions"]["libtpu"])
     expected = estimate.estimate(program.ops, program.problems, chip, floor.ms)
     return {
         "target": chip.name,
         "device_kind": answer["device"]["device_kind"],
         "attached": answer["attached"],
-        "validated": chip.validated,
-        "label": chip.label,
+        "validated": label is None,
+        "label": label,
         **answer["versions"],
         "seconds": answer["seconds"],
         "files": files,
@@ -144,8 +145,12 @@ def _warnings(
                 f"the {source}'s {total_ms:.4g} ms lie below the floor of {floor.ms:.4g} ms: it "
                 "leaves out part of the work and says nothing here"
             )
-    if chip.label and expected.ms is not None:
-        found.append(f"{chip.label} on {chip.name}: compare kernels, do not quote the time")
+    libtpu = answer["versions"]["libtpu"]
+    label = chip.label(libtpu)
+    if label and expected.ms is not None:
+        found.append(
+            f"{label} on {chip.name} with libtpu {libtpu}: compare kernels, do not quote the time"
+        )
     steps = {call["name"]: prod(call["grid"]) for call in answer["boundary"]["pallas_calls"]}
     for op in program.ops:
         # XLA names the call after the kernel, with a number behind.

@@ -144,7 +144,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     answer = {
         "device": {"platform": "tpu", "device_kind": "TPU v5 lite", "device_count": 1},
         "attached": False,
-        "versions": {"jax": "0", "jaxlib": "0", "libtpu": "0"},
+        "versions": {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"},
         "boundary": {
             "pallas_calls": [{"name": "k", "grid": [128], "dots": 0, "reductions": 2}],
             "xla": {"dots": 0, "reductions": 0},
@@ -174,6 +174,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
                 (directory / "dump" / path.name).write_bytes(path.read_bytes())
         return answer
 
+    behaviour["answer"] = answer
     monkeypatch.setattr(task.worker, "call", call)
     monkeypatch.setattr(task.chips, "attached", lambda: False)
     return behaviour
@@ -203,6 +204,18 @@ def test_a_source_below_the_floor_is_said_to_be_no_time(
     found = compiled(tmp_path)
     assert next(w for w in found.warnings if "below the floor" in w).startswith("the schedule's")
     assert not any("static profile's" in w for w in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("libtpu", "label"), [("0.0.42.1", None), ("0.0.50.1", "estimates not validated")]
+)
+def test_times_by_another_compiler_than_the_validated_one_are_labelled(
+    compiler: dict[str, Any], tmp_path: Path, libtpu: str, label: str | None
+) -> None:
+    compiler["answer"]["versions"]["libtpu"] = libtpu
+    found = compiled(tmp_path)
+    assert (found.label, found.validated) == (label, label is None)
+    assert any("do not quote the time" in w for w in found.warnings) == (label is not None)
 
 
 def test_a_profile_that_fails_costs_the_cross_check_alone(
