@@ -72,7 +72,7 @@ class Guard:
         self._deny, self._realpath, self._decode = deny, os.path.realpath, os.fsdecode
         self._lab, self._scratch = os.path.realpath(lab), os.path.realpath(scratch)
         self._harness = {os.path.realpath(path) for path in harness}
-        self._own_process = f"/proc/{os.getpid()}"
+        self._own_process = os.path.realpath("/proc/self")
         own = (folder / "lab.py", folder / "lab")
         self._lab_is_theirs = any(p.exists() and os.path.realpath(p) != self._lab for p in own)
         self._fixed = {event: what for what, events in FORBIDDEN.items() for event in events}

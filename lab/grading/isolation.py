@@ -8,11 +8,16 @@ Loaded by path in the child, so it imports nothing of the lab.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # linux/sched.h, sys/mount.h, linux/prctl.h, linux/capability.h
 CLONE_NEWNS, CLONE_NEWIPC = 0x00020000, 0x08000000
@@ -39,39 +44,68 @@ def isolate(*, hidden: Path, scratch: Path) -> bool:
         return False
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    uid, gid = os.getuid(), os.getgid()
-    kinds = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC
-    if libc.unshare(kinds) != 0:
+    # Some systems grant the namespaces and then nothing in them, which cannot be undone: try first.
+    if not _succeeds_elsewhere(lambda: _enter(libc, hidden, scratch)):
         return False
-    Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
-    Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
-    _mount(libc, "none", "/", None, MS_REC | MS_PRIVATE)
-    quiet = MS_NOSUID | MS_NODEV | MS_NOEXEC
-    _mount(libc, "tmpfs", str(hidden), "tmpfs", quiet | MS_RDONLY)
-    _mount(libc, str(scratch), str(scratch), None, MS_BIND)
-    _set_read_only(libc, "/", AT_RECURSIVE, on=True)
-    _set_read_only(libc, str(scratch), 0, on=False)
+    _enter(libc, hidden, scratch)
     os.chdir(scratch)  # the working directory so far is the place below the new mount
     child = os.fork()
     if child:
-        _, status = os.waitpid(child, 0)
-        code = os.waitstatus_to_exitcode(status)
-        if code < 0:  # end as the child ended
-            signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
-            os.kill(os.getpid(), -code)
-        os._exit(code)
+        _end_as(child)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    _mount(libc, "proc", "/proc", "proc", quiet)
+    with contextlib.suppress(OSError):  # refused in some containers: then others are seen there
+        _mount(libc, "proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     _drop_capabilities(libc)
     return True
 
 
+def _enter(libc: ctypes.CDLL, hidden: Path, scratch: Path) -> None:
+    """Enter new namespaces; OSError if the system refuses any part of it."""
+    uid, gid = os.getuid(), os.getgid()
+    kinds = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC
+    _check(libc.unshare(kinds), "unshare")
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+    _mount(libc, "none", "/", None, MS_REC | MS_PRIVATE)
+    _mount(libc, "tmpfs", str(hidden), "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RDONLY)
+    _mount(libc, str(scratch), str(scratch), None, MS_BIND)
+    _set_read_only(libc, "/", AT_RECURSIVE, on=True)
+    _set_read_only(libc, str(scratch), 0, on=False)
+
+
+def _succeeds_elsewhere(action: Callable[[], None]) -> bool:
+    """Whether the action succeeds in a process of its own."""
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1] == 0
+    try:
+        action()
+    except OSError:
+        os._exit(1)
+    os._exit(0)
+
+
+def _end_as(child: int) -> NoReturn:
+    """Wait for the child and end as it ended."""
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code < 0:
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), what)
+
+
 def _mount(libc: ctypes.CDLL, source: str, target: str, kind: str | None, flags: int) -> None:
     encoded = kind.encode() if kind else None
-    if libc.mount(source.encode(), target.encode(), encoded, ctypes.c_ulong(flags), None) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), target)
+    mounted = libc.mount(source.encode(), target.encode(), encoded, ctypes.c_ulong(flags), None)
+    _check(mounted, target)
 
 
 def _set_read_only(libc: ctypes.CDLL, target: str, flags: int, *, on: bool) -> None:

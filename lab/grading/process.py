@@ -55,7 +55,6 @@ class Limits:
         memory_bytes: resident memory of a child with all its descendants.
         output_bytes: bytes of one answer, a compiled program included.
         log_bytes: bytes printed to stdout and stderr together.
-        processes: processes at one time; the children need two.
     """
 
     start_s: float = 90.0
@@ -64,7 +63,6 @@ class Limits:
     memory_bytes: int = 4 << 30
     output_bytes: int = 256 << 20
     log_bytes: int = 1 << 20
-    processes: int = 2
 
 
 @dataclass
@@ -88,6 +86,7 @@ class Child:
         """
         self.name, self.limits = name, limits
         self.peak_bytes = 0
+        self.processes = 2  # allowed; in a namespace of its own it has a parent there
         self.log = bytearray()
         self._logged_bytes = 0
         self._weigh_at = 0.0
@@ -254,7 +253,7 @@ class Child:
         if resident > self.limits.memory_bytes:
             allowed = f"{self.limits.memory_bytes / 2**20:g} MiB"
             self._stop(f"used more than {allowed} of memory while {doing}")
-        if len(family) > self.limits.processes:
+        if len(family) > self.processes:
             self._stop(f"starts processes: {len(family)} were running while {doing}")
 
     def _how_it_ended(self) -> str:

@@ -161,6 +161,7 @@ class Sandbox:
             self._post_runner({"op": "start", "role": "runner"}, "starting")
         header, _ = self._ask(self._tracer, {"op": "start", "role": "tracer"}, "starting")
         self.report.namespaces = parse(Done, header).isolated
+        self._tracer.processes = 2 if self.report.namespaces else 1
         request = {"op": "load", "path": str(self.path), "function": self.function}
         header, _ = self._ask(self._tracer, request, "importing the file")
         reply = parse(Done, header)
