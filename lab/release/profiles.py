@@ -123,23 +123,34 @@ def template_of(name: str, profiles: dict[str, Profile]) -> Profile | None:
 def unmet(profile: Profile, results: Sequence[Result]) -> list[str]:
     """Every reason for which these records do not meet the profile; empty if they do."""
     return [
-        *_foreign(profile, results),
-        *_device(profile, results),
+        *_grouped(_foreign(profile, results)),
+        *_grouped(_device(profile, results)),
         *_code(profile, results),
         *(reason for required in profile.require for reason in _missing(required, results)),
     ]
 
 
-def _foreign(profile: Profile, results: Sequence[Result]) -> Iterator[str]:
+def _grouped(found: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """(reason, record) pairs as one line a reason."""
+    records: dict[str, list[str]] = {}
+    for reason, record in found:
+        records.setdefault(reason, []).append(record)
+    for reason, names in records.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield f"{reason}: {min(names)}{more}"
+
+
+def _foreign(profile: Profile, results: Sequence[Result]) -> Iterator[tuple[str, str]]:
     for result in results:
         if result.task not in profile.tasks:
-            yield f"{result.cell_id}: task {result.task}; allowed are {', '.join(profile.tasks)}"
+            allowed = ", ".join(profile.tasks)
+            yield f"task {result.task}, allowed are {allowed}", result.cell_id
         if result.evidence is not None and result.evidence not in profile.evidence:
             allowed = ", ".join(profile.evidence)
-            yield f"{result.cell_id}: evidence {result.evidence}; allowed is {allowed}"
+            yield f"evidence {result.evidence}, allowed is {allowed}", result.cell_id
 
 
-def _device(profile: Profile, results: Sequence[Result]) -> Iterator[str]:
+def _device(profile: Profile, results: Sequence[Result]) -> Iterator[tuple[str, str]]:
     wanted = profile.device
     for result in results:
         seen = result.environment
@@ -147,11 +158,11 @@ def _device(profile: Profile, results: Sequence[Result]) -> Iterator[str]:
         if result.task == "doctor" or result.status != "done":
             continue
         if wanted.platform and seen.platform != wanted.platform:
-            yield f"{result.cell_id}: platform {seen.platform}, not {wanted.platform}"
+            yield f"platform {seen.platform}, not {wanted.platform}", result.cell_id
         if wanted.kinds and seen.device_kind not in wanted.kinds:
-            yield f"{result.cell_id}: device {seen.device_kind}, not {' or '.join(wanted.kinds)}"
+            yield f"device {seen.device_kind}, not {' or '.join(wanted.kinds)}", result.cell_id
         if wanted.count and seen.device_count != wanted.count:
-            yield f"{result.cell_id}: {seen.device_count} devices visible, not {wanted.count}"
+            yield f"{seen.device_count} devices visible, not {wanted.count}", result.cell_id
 
 
 def _code(profile: Profile, results: Sequence[Result]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import factory
 
 from lab.release import build, evidence, privacy, profiles
+from lab.worker import PACKAGE_ROOT
 
 Runs = Callable[[list[dict[str, Any]]], Path]
 SECTIONS = ("What ran, and on what", "By which command", "What may be concluded", "What may not")
@@ -54,3 +55,8 @@ def test_a_profile_with_a_page_of_its_own_is_left_alone(runs: Runs, tmp_path: Pa
     pages = tmp_path / "evidence"
     build.update(tmp_path / "d", profile, [runs(factory.tpu_compiled())], pages=pages)
     assert not (pages / "tpu-v5e-compiled").exists()
+
+
+def test_the_published_page_that_is_checked_in_is_the_one_that_is_built() -> None:
+    for name, data in evidence.published_pages().items():
+        assert (PACKAGE_ROOT / "evidence" / name).read_bytes() == data
