@@ -104,7 +104,9 @@ def _compile(cell: Cell, scratch: Path, directory: Path) -> _Compiled:
                 worker.call(
                     "lab.tpu.child:compile_cell",
                     payload,
-                    env=environment(bundles.DUMP_FLAGS.format(directory=dump), attached=attached),
+                    env=environment(
+                        bundles.DUMP_FLAGS.format(directory=dump), scratch, attached=attached
+                    ),
                     deadline_s=cell.config.deadline_s,
                     directory=directory,
                 ),
@@ -133,7 +135,7 @@ def _compile_without_dump(
         answer = worker.call(
             "lab.tpu.child:compile_cell",
             payload,
-            env=environment("", attached=payload["attached"]),
+            env=environment("", Path(payload["directory"]), attached=payload["attached"]),
             deadline_s=cell.config.deadline_s,
             directory=directory,
         )
@@ -160,7 +162,9 @@ def _profile(cell: Cell, directory: Path) -> tuple[str | None, str | None]:
         worker.call(
             "lab.tpu.child:profile_cell",
             payload,
-            env=environment(bundles.PROFILE_FLAG.format(directory=directory), attached=False),
+            env=environment(
+                bundles.PROFILE_FLAG.format(directory=directory), directory, attached=False
+            ),
             deadline_s=cell.config.deadline_s,
         )
         text = (directory / HLO_FILE).read_text()
@@ -176,13 +180,17 @@ def _profile(cell: Cell, directory: Path) -> tuple[str | None, str | None]:
     return text, None
 
 
-def environment(flags: str, *, attached: bool) -> dict[str, str]:
-    """A process that reaches for no metadata server, no cache and, unless attached, no TPU."""
+def environment(flags: str, scratch: Path, *, attached: bool) -> dict[str, str]:
+    """A process that reaches for no metadata server, no cache and, unless attached, no TPU.
+
+    Its temporary files and libtpu's logs go to `scratch`, which goes away with the cell.
+    """
     given = os.environ.get("LIBTPU_INIT_ARGS", "")
     environment = {
         "LIBTPU_INIT_ARGS": f"{given} {flags}".strip(),
         "JAX_ENABLE_COMPILATION_CACHE": "false",
-        "TPU_LOG_DIR": "disabled",
+        "TPU_LOG_DIR": str(scratch),
+        "TMPDIR": str(scratch),
     }
     if attached:
         return environment

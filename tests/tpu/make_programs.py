@@ -40,7 +40,7 @@ def make(case: str) -> None:
         payload = {"config": cell.plain(), "directory": name, "attached": False}
         (scratch / "dump").mkdir()
         flags = bundles.DUMP_FLAGS.format(directory=scratch / "dump")
-        environment = task.environment(flags, attached=False)
+        environment = task.environment(flags, scratch, attached=False)
         worker.call("lab.tpu.child:compile_cell", payload, env=environment, deadline_s=300)
         pack(scratch / task.HLO_FILE, out / "hlo.txt.gz")
         for path in (scratch / "dump").iterdir():
@@ -49,7 +49,7 @@ def make(case: str) -> None:
             if case in DUMPED and KEPT.search(path.name) and not internal:
                 pack(path, out / "dump" / f"0-{operation}.gz")
         flags = bundles.PROFILE_FLAG.format(directory=scratch / "dump")
-        environment = task.environment(flags, attached=False)
+        environment = task.environment(flags, scratch, attached=False)
         payload |= {"cpu_limit_s": 60, "pallas_cpu_limit_s": 60}
         (scratch / task.HLO_FILE).unlink()
         try:
