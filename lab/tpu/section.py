@@ -151,13 +151,20 @@ def _warnings(
         found.append(
             f"{label} on {chip.name} with libtpu {libtpu}: compare kernels, do not quote the time"
         )
-    steps = {call["name"]: prod(call["grid"]) for call in answer["boundary"]["pallas_calls"]}
-    for op in program.ops:
-        # XLA names the call after the kernel, with a number behind.
-        count = steps.get(re.sub(r"\.\d+$", "", op.name), 0) if op.pallas else 0
+    for op, count in _grid_steps(program, answer["boundary"]["pallas_calls"]):
         if count > 1 and op.schedule and op.schedule / count < TINY_STEP_CYCLES:
             found.append(
                 f"{op.name}: {count} grid steps of {op.schedule / count:.0f} cycles; for steps so "
                 "short v5e has needed about 0.8 us more than the schedule shows (jax issue 24633)"
             )
     return found
+
+
+def _grid_steps(program: Program, calls: Sequence[dict[str, Any]]) -> list[tuple[OpCycles, int]]:
+    """Pallas ops with the steps of their grids, where it can be told which call is which."""
+    ops = [op for op in program.ops if op.pallas]
+    if len(ops) == len(calls) == 1:
+        return [(ops[0], prod(calls[0]["grid"]))]
+    # XLA names a call after its kernel, with a number behind.
+    steps = {call["name"]: prod(call["grid"]) for call in calls}
+    return [(op, steps.get(re.sub(r"\.\d+$", "", op.name), 0)) for op in ops]

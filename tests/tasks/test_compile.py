@@ -218,6 +218,15 @@ def test_times_by_another_compiler_than_the_validated_one_are_labelled(
     assert any("do not quote the time" in w for w in found.warnings) == (label is not None)
 
 
+@pytest.mark.parametrize(("steps", "warned"), [(128, True), (64, False), (1, False)])
+def test_short_grid_steps_are_warned_of(
+    compiler: dict[str, Any], tmp_path: Path, steps: int, warned: bool
+) -> None:
+    compiler["answer"]["boundary"]["pallas_calls"][0]["grid"] = [steps]
+    found = compiled(tmp_path)  # 91,467 cycles in all
+    assert any(f"{steps} grid steps of" in w for w in found.warnings) == warned
+
+
 def test_a_profile_that_fails_costs_the_cross_check_alone(
     compiler: dict[str, Any], tmp_path: Path
 ) -> None:
