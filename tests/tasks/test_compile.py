@@ -64,7 +64,7 @@ def test_a_pallas_cell_is_compiled_and_estimated_and_its_files_are_kept(tmp_path
 @pytest.fixture
 def unprofiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spare the second compile, which says nothing here."""
-    monkeypatch.setattr(task, "_profile", lambda *_: (None, None))
+    monkeypatch.setattr(task.compiler, "_profile", lambda *_: (None, None))
 
 
 @real
@@ -175,7 +175,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return answer
 
     behaviour["answer"] = answer
-    monkeypatch.setattr(task.worker, "call", call)
+    monkeypatch.setattr(task.compiler.worker, "call", call)
     monkeypatch.setattr(task.chips, "attached", lambda: False)
     return behaviour
 
@@ -270,14 +270,14 @@ def test_a_killed_compiler_is_a_failed_cell_without_a_section(
 def test_corrupt_hlo_compiles_but_gives_no_estimate(
     compiler: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    fake = task.worker.call
+    fake = task.compiler.worker.call
 
     def corrupt(target: str, payload: dict[str, Any], **options: Any) -> dict[str, Any]:
         answer = fake(target, payload, **options)
         (Path(payload["directory"]) / task.HLO_FILE).write_text(text)
         return answer
 
-    monkeypatch.setattr(task.worker, "call", corrupt)
+    monkeypatch.setattr(task.compiler.worker, "call", corrupt)
     found = compiled(tmp_path)
     assert found.estimated_ms is None
     assert "no ENTRY" in str(found.no_estimate)
@@ -286,7 +286,7 @@ def test_corrupt_hlo_compiles_but_gives_no_estimate(
 def test_a_temporary_directory_without_room_is_one_clear_error(
     compiler: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task.shutil, "disk_usage", lambda _: SimpleNamespace(free=2**20))
+    monkeypatch.setattr(task.compiler.shutil, "disk_usage", lambda _: SimpleNamespace(free=2**20))
     with pytest.raises(UserError, match=r"1 MiB free.*set TMPDIR"):
         compiled(tmp_path)
     assert compiler["calls"] == []
@@ -335,14 +335,14 @@ def test_a_killed_worker_is_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The real child, killed as a user or the kernel would kill it."""
-    original = task.worker.subprocess.Popen
+    original = task.compiler.worker.subprocess.Popen
 
     def killed(*arguments: Any, **options: Any) -> Any:
         process = original(*arguments, **options)
         os.kill(process.pid, signal.SIGKILL)
         return process
 
-    monkeypatch.setattr(task.worker.subprocess, "Popen", killed)
+    monkeypatch.setattr(task.compiler.worker.subprocess, "Popen", killed)
     with pytest.raises(WorkerCrashed, match="SIGKILL"):
         task.run(cell("kernel=xla", "seq=128"), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} <= {"worker.log"}

@@ -15,8 +15,7 @@ from hydra import compose, initialize_config_dir
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from lab import config, sweeps, worker
-from lab.tasks import compile as task
-from lab.tpu import bundles
+from lab.tpu import bundles, compiler
 
 PROGRAMS = Path(__file__).parent / "programs"
 CASES = {
@@ -40,24 +39,24 @@ def make(case: str) -> None:
         payload = {"config": cell.plain(), "directory": name, "attached": False}
         (scratch / "dump").mkdir()
         flags = bundles.DUMP_FLAGS.format(directory=scratch / "dump")
-        environment = task.environment(flags, scratch, attached=False)
+        environment = compiler.environment(flags, scratch, attached=False)
         worker.call("lab.tpu.child:compile_cell", payload, env=environment, deadline_s=300)
-        pack(scratch / task.HLO_FILE, out / "hlo.txt.gz")
+        pack(scratch / compiler.HLO_FILE, out / "hlo.txt.gz")
         for path in (scratch / "dump").iterdir():
             operation = path.name.split("-", 1)[1]
             internal = operation.startswith(("<", "TLP"))
             if case in DUMPED and KEPT.search(path.name) and not internal:
                 pack(path, out / "dump" / f"0-{operation}.gz")
         flags = bundles.PROFILE_FLAG.format(directory=scratch / "dump")
-        environment = task.environment(flags, scratch, attached=False)
+        environment = compiler.environment(flags, scratch, attached=False)
         payload |= {"cpu_limit_s": 60, "pallas_cpu_limit_s": 60}
-        (scratch / task.HLO_FILE).unlink()
+        (scratch / compiler.HLO_FILE).unlink()
         try:
             worker.call("lab.tpu.child:profile_cell", payload, env=environment, deadline_s=300)
         except worker.WorkerCrashed as crash:
             print(case, "no profile:", crash.reason)  # noqa: T201
-        if (scratch / task.HLO_FILE).exists():
-            pack(scratch / task.HLO_FILE, out / "profile.txt.gz")
+        if (scratch / compiler.HLO_FILE).exists():
+            pack(scratch / compiler.HLO_FILE, out / "profile.txt.gz")
 
 
 def compose_cell(overrides: tuple[str, ...]) -> sweeps.Cell:
