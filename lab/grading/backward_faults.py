@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -116,33 +117,48 @@ def _truncated(b: int) -> Compute:
     return compute
 
 
+# How a backward gets its weights back, and its row term: normalised anew; from the forward's
+# log-sum-exp with the row term from the output; the same with the row term from those weights.
+RECOMPUTED = ("anew", "lse", "lse, own row term")
+
+
+def _weights(s: Float, mask: Bool, lse: Float, kind: str) -> Float:
+    if kind == "anew":
+        return masked_weights(np.where(mask, s, 0), mask)
+    return np.where(mask, np.exp(np.minimum(s - lse, 700)), 0)
+
+
+def _row_term(x: Intermediates, p: Float, dp: Float, kind: str) -> Float:
+    return x.delta if kind == "lse" else np.asarray((p * dp).sum(-1, keepdims=True))
+
+
 def _recomputed_models() -> Iterator[Model]:
     """Weights recomputed in the backward, from the forward's log-sum-exp or normalised anew."""
 
-    def recomputed(fault_class: str, name: str, wrong: Callable[[Call, Intermediates], Bool | None]
-                   ) -> Iterator[Model]:  # fmt: skip
-        for anew in (False, True):
+    def recomputed(
+        fault_class: str, name: str, wrong: Callable[[Call, Intermediates], Bool | None]
+    ) -> Iterator[Model]:
+        for kind, zeroed in itertools.product(RECOMPUTED, (False, True)):
 
-            def compute(call: Call, x: Intermediates, *, anew: bool = anew) -> Outputs | None:
+            def compute(
+                call: Call, x: Intermediates, *, kind: str = kind, zeroed: bool = zeroed
+            ) -> Outputs | None:
                 mask = wrong(call, x)
                 if mask is None:
                     return None
-                k, v = raw(call, x)
+                k, v = (x.k, x.v) if zeroed else raw(call, x)
                 s = x.scale * (x.q @ k.swapaxes(-1, -2))
                 mask = np.broadcast_to(mask, s.shape)
-                with np.errstate(over="ignore", invalid="ignore"):
-                    p = masked_weights(np.where(mask, s, 0), mask) if anew else np.where(
-                        mask, np.exp(np.minimum(s - _lse(x), 700)), 0)  # fmt: skip
-                    dp = np.where(mask, x.cotangent @ v.swapaxes(-1, -2), 0)
-                    delta = (p * dp).sum(-1, keepdims=True) if anew else x.delta
-                    ds = p * (dp - delta)
-                    return {
-                        "dq": x.scale * (ds @ k),
-                        "dk": over_groups(x.scale * (ds.swapaxes(-1, -2) @ x.q), x.group),
-                        "dv": over_groups(p.swapaxes(-1, -2) @ x.cotangent, x.group),
-                    }
+                p = _weights(s, mask, _lse(x), kind)
+                dp = np.where(mask, x.cotangent @ v.swapaxes(-1, -2), 0)
+                ds = p * (dp - _row_term(x, p, dp, kind))
+                return {
+                    "dq": x.scale * (ds @ k),
+                    "dk": over_groups(x.scale * (ds.swapaxes(-1, -2) @ x.q), x.group),
+                    "dv": over_groups(p.swapaxes(-1, -2) @ x.cotangent, x.group),
+                }
 
-            yield Model(fault_class, f"backward: {name}{', anew' if anew else ''}", compute)
+            yield Model(fault_class, f"backward: {name}, {kind}, {zeroed}", compute)
 
     def causal(rule: Rule) -> Callable[..., Bool | None]:
         return lambda call, x: keys(call, x) & rule(*grid(x)) if call.causal else None
@@ -177,21 +193,18 @@ def _gradient_scale_models() -> Iterator[Model]:
         yield of_size(output, "lacks the scale", lambda w: 1 / w)
         yield of_size(output, "scaled twice", lambda w: w)
 
-    def from_logits(fault_class: str, name: str, change: Callable[[Float, Intermediates], Float],
-                    ) -> Iterator[Model]:  # fmt: skip
-        for anew in (False, True):
+    def from_logits(
+        fault_class: str, name: str, change: Callable[[Float, Intermediates], Float]
+    ) -> Iterator[Model]:
+        for kind in RECOMPUTED:
 
-            def compute(_: Call, x: Intermediates, *, anew: bool = anew) -> Outputs | None:
+            def compute(_: Call, x: Intermediates, *, kind: str = kind) -> Outputs | None:
                 mask = np.broadcast_to(x.mask, x.s.shape)
-                s = change(x.s, x)
-                if anew:
-                    p = masked_weights(s, mask)
-                    return _gradients(x, p=p, delta=(p * x.dp).sum(-1, keepdims=True))
                 base = change(_lse(x), x) if fault_class == "lse" else _lse(x)
-                p = np.where(mask, np.exp(np.minimum(s - base, 700)), 0)
-                return _gradients(x, p=p)
+                p = _weights(change(x.s, x), mask, base, kind)
+                return _gradients(x, p=p, delta=_row_term(x, p, x.dp, kind))
 
-            yield Model(fault_class, f"backward: {name}{', anew' if anew else ''}", compute)
+            yield Model(fault_class, f"backward: {name}, {kind}", compute)
 
     yield from from_logits("scale", "from unscaled scores", lambda s, x: s / x.scale)
     yield from from_logits("scale", "from scores scaled twice", lambda s, x: s * x.scale)

@@ -34,8 +34,9 @@ rounded (rho = u + a + delta); dS is rounded once (u) before the products with K
 Gate A is what no correct implementation exceeds, but a row of n keys has errors sqrt(n) smaller
 than its worst case. **Gate B** therefore compares the rms error of a row with its standard
 deviation, a rounding being uniform with variance at most u^2/3, and independent but for two things
-that are added in full: Delta's error is common to a row, and in a row whose weights are all equal
-the roundings of p are equal too. The ratio's threshold is calibrated (`calibration`).
+that are added in full: Delta's error is common to a row (and a single draw, not an average over
+the row: `ONE_DRAW`), and in a row whose weights are all equal the roundings of p are equal too.
+The ratio's threshold is calibrated (`calibration`).
 
 Products of errors are covered by the factor `SECOND_ORDER`; underflow by `TINY`.
 """
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from lab.grading.tiers import Tier
 
 LAMBDA = 6.0
+ONE_DRAW = 6.0
 SECOND_ORDER = 1 + 2.0**-6
 TINY = 2.0**-120  # weights below float32's smallest normal number (2^-126) may be flushed to 0
 
@@ -141,7 +143,8 @@ def budgets(
         u2 * (p2 * x.dp**2 + x.ds**2 + p2 * (x.dp - x.delta) ** 2)
         + (((p_delta + x.p * normaliser) * (abs_dp + abs_delta) + x.p * gv) / 3) ** 2
     )
-    delta_var = (
+    # One number shifts the whole row along p k, and of thousands of rows some draw 4 deviations.
+    delta_var = ONE_DRAW * (
         out2 * (x.cotangent**2 * o**2).sum(-1, keepdims=True)
         + 2 * u2 * (p2 * x.dp**2).sum(-1, keepdims=True)
         + u2 * 3 * flat * x.delta**2

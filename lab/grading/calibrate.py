@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from lab import candidates
-from lab.grading.calibration import FEW_TERMS, HEADROOM, SEEDS, TABLE, content_hash
+from lab.grading.calibration import FEW_TERMS, FLOOR, HEADROOM, SEEDS, TABLE, content_hash
 from lab.grading.cases import SUITE
 from lab.grading.executor import InProcess
 from lab.grading.findings import OUTPUTS
@@ -63,24 +63,29 @@ def main() -> None:
     names = options.controls or [c["name"] for c in all_candidates() if c["kind"] == "control"]
     seeds = SEEDS[: options.seeds]
     largest: Largest = {policy: measure(names, policy, seeds) for policy in options.policies}
-    options.out.write_text(json.dumps(table_of(largest, names, list(seeds)), indent=2) + "\n")
+    controls = dict.fromkeys(options.policies, names)
+    options.out.write_text(json.dumps(table_of(largest, controls, list(seeds)), indent=2) + "\n")
 
 
-def table_of(largest: Largest, names: list[str], seeds: list[int]) -> dict[str, Any]:
+def table_of(largest: Largest, controls: dict[str, list[str]], seeds: list[int]) -> dict[str, Any]:
     """The table from the largest ratios: thresholds rounded up to two digits, and the hash."""
     thresholds = {
         policy: {
-            output: {kind: math.ceil(100 * HEADROOM[policy] * r) / 100 for kind, r in kinds.items()}
+            output: {
+                kind: max(FLOOR[policy][kind], math.ceil(100 * HEADROOM[policy] * ratio) / 100)
+                for kind, ratio in kinds.items()
+            }
             for output, kinds in outputs.items()
         }
         for policy, outputs in largest.items()
     }
     table: dict[str, Any] = {
         "seeds": seeds,
-        "controls": sorted(names),
+        "controls": {policy: sorted(names) for policy, names in controls.items()},
         "cases": [case.name for case in SUITE],
         "few_terms": FEW_TERMS,
         "headroom": HEADROOM,
+        "floor": FLOOR,
         "largest": largest,
         "thresholds": thresholds,
     }

@@ -142,10 +142,10 @@ def _by_pattern(  # noqa: PLR0911 - a list of patterns
         return "uninitialised"
     blind = {n: bool((~visible_keys(e.reference.call).any(-1)).any()) for n, e in cases.items()}
     empty = any(f.gate == "empty_row_is_zero" for f in failed)
-    if only(blind) and (empty or any(cases[n].case.shape.padding == "empty" for n in names)):
-        causal_too = {cases[n].case.shape.padding for n in names} == {"none"}
-        if not (causal_too and _numbers_fail(failed, "out")):
-            return "empty_row"
+    # Numbers in `out` are those of rows that see a key: they are right if this is the fault.
+    padded = any(cases[n].case.shape.padding == "empty" for n in names)
+    if only(blind) and (empty or padded) and not _numbers_fail(failed, "out"):
+        return "empty_row"
     if only({n: e.case.name == "positions" for n, e in cases.items()}):
         return "position_overflow"
     if only({n: e.case.regime in EXTREME for n, e in cases.items()}):

@@ -115,29 +115,32 @@ def _last_masked(bq: int, bk: int) -> Rule:
 
 
 def _mask_models() -> Iterator[Model]:
-    def by_mask(fault_class: str, name: str, change: Callable[[Bool], Bool]) -> Model:
-        def compute(call: Call, x: Intermediates) -> Outputs | None:
-            if call.key_mask is None:
-                return None
-            k, v = raw(call, x)
-            i, j, o = grid(x)
-            seen = (j <= i + o) if call.causal else np.ones((len(i), j.shape[1]), bool)
-            mask = change(call.key_mask)
-            mask = mask[:, None, None, :] if mask.ndim == 2 else mask
-            return attend(x, mask=mask & seen, k=k, v=v)
+    def by_mask(fault_class: str, name: str, change: Callable[[Bool], Bool]) -> Iterator[Model]:
+        """With the hidden K and V as they are, and with zeros in their place."""
+        for zeroed in (False, True):
 
-        return Model(fault_class, name, compute)
+            def compute(call: Call, x: Intermediates, *, zeroed: bool = zeroed) -> Outputs | None:
+                if call.key_mask is None:
+                    return None
+                k, v = (x.k, x.v) if zeroed else raw(call, x)
+                mask = change(call.key_mask)
+                mask = mask[:, None, None, :] if mask.ndim == 2 else mask
+                return attend(x, mask=mask & seen(call, x), k=k, v=v)
 
-    yield by_mask("padding_ignored", "ignored", np.ones_like)
-    yield by_mask("mask_polarity", "inverted", np.logical_not)
-    yield by_mask("padding_ignored", "late", lambda m: np.roll(m, 1, 1))
-    yield by_mask("padding_ignored", "early", lambda m: np.roll(m, -1, 1))
-    yield by_mask("padding_ignored", "taken for a prefix", _prefix)
-    yield by_mask("batch_mixup", "mask of the first", lambda m: np.broadcast_to(m[:1], m.shape))
-    yield by_mask("batch_mixup", "mask of the previous", lambda m: np.roll(m, 1, 0))
-    yield by_mask("batch_mixup", "mask of the next", lambda m: np.roll(m, -1, 0))
+            yield Model(fault_class, f"{name}{', zeroed' if zeroed else ''}", compute)
+
+    yield from by_mask("padding_ignored", "ignored", np.ones_like)
+    yield from by_mask("mask_polarity", "inverted", np.logical_not)
+    yield from by_mask("padding_ignored", "late", lambda m: np.roll(m, 1, 1))
+    yield from by_mask("padding_ignored", "early", lambda m: np.roll(m, -1, 1))
+    yield from by_mask("padding_ignored", "taken for a prefix", _prefix)
+    yield from by_mask(
+        "batch_mixup", "mask of the first", lambda m: np.broadcast_to(m[:1], m.shape)
+    )
+    yield from by_mask("batch_mixup", "mask of the previous", lambda m: np.roll(m, 1, 0))
+    yield from by_mask("batch_mixup", "mask of the next", lambda m: np.roll(m, -1, 0))
     for b in BLOCKS:
-        yield by_mask("block_range", f"mask by blocks of {b}", partial(_blockwise, b=b))
+        yield from by_mask("block_range", f"mask by blocks of {b}", partial(_blockwise, b=b))
 
     def queries(call: Call, x: Intermediates) -> Outputs | None:
         if call.key_mask is None:
@@ -156,16 +159,21 @@ def _mask_models() -> Iterator[Model]:
         mask = np.broadcast_to(seen(call, x), s.shape)
         return {"out": np.where(x.mask, masked_weights(np.where(mask, s, 0), mask), 0) @ x.v}
 
-    def across_heads(call: Call, x: Intermediates) -> Outputs | None:
+    yield Model("padding_ignored", "hides queries", queries)
+    yield Model("padding_ignored", "hidden in the denominator", denominator)
+    for zeroed in (False, True):
+        yield Model("mask_broadcast", f"along the heads, {zeroed}", _across_heads(zeroed=zeroed))
+
+
+def _across_heads(*, zeroed: bool) -> Compute:
+    def compute(call: Call, x: Intermediates) -> Outputs | None:
         if call.key_mask is None:
             return None
-        k, v = raw(call, x)
+        k, v = (x.k, x.v) if zeroed else raw(call, x)
         heads = np.arange(x.q.shape[1]) % len(call.key_mask)
         return attend(x, mask=call.key_mask[heads][None, :, None, :] & seen(call, x), k=k, v=v)
 
-    yield Model("padding_ignored", "hides queries", queries)
-    yield Model("padding_ignored", "hidden in the denominator", denominator)
-    yield Model("mask_broadcast", "along the heads", across_heads)
+    return compute
 
 
 def _prefix(mask: Bool) -> Bool:

@@ -308,7 +308,8 @@ def _sums_to_one(
     assert sums is not None
     call = reference.call
     S = call.k.shape[2]
-    u = U16 if call.q.dtype.name == "bfloat16" else U32 * S**0.5
+    rounded = call.q.dtype.name == "bfloat16" or TIERS[tier].intermediate > 0
+    u = U16 if rounded else U32 * S**0.5
     keys = np.broadcast_to(visible_keys(call).sum(-1), call.q.shape[:3])
     allowed = 4 * u + 2 * low_precision_sum(keys.astype(np.float64), TIERS[tier].accumulate)
     error = np.abs(sums.astype(np.float64) - 1).max(-1)
