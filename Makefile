@@ -37,6 +37,12 @@ format: $(VENV)/.ready ## let ruff format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+audit: $(VENV)/.ready ## how often the grader is wrong: every candidate, tables and figures (20 minutes)
+	$(BIN)/python lab/run.py task=audit audit.size=full deadline_s=7200
+
+mutants: $(VENV)/.ready ## plant known defects in a copy of the grader: its tests must fail
+	$(BIN)/python scripts/mutants.py
+
 release: $(VENV)/.ready ## rebuild dataset/ and its evidence pages from the raw records in it
 	$(BIN)/python lab/run.py task=release release=local-cpu release.evidence=evidence
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.panel import Panel
@@ -60,6 +60,29 @@ def _foot(section: RubricSection) -> list[Text]:
     if section.verdict != section.expected:
         lines.append(Text(f"expected verdict: {section.expected}", "bold red"))
     return [Text(), *lines] if lines else []
+
+
+def audit_lines(summary: dict[str, Any]) -> list[str]:
+    """The headline figures of an audit, a line each."""
+
+    def share(name: str) -> str:
+        found = summary[name]
+        if found["rate"] is None:
+            return "nothing to measure"
+        low, high = found["low"], found["high"]
+        return f"{found['hits']} of {found['n']} ({found['rate']:.1%}, 95% {low:.1%} to {high:.1%})"
+
+    bound = summary["false_rejects"]["bound_3_over_n"]
+    return [
+        f"known-bad killed, by suite   {share('suite_kills')}",
+        f"known-bad killed, by trial   {share('trial_kills')}",
+        f"controls rejected, by trial  {share('false_rejects')}, 3/n = {bound or 0:.2%}",
+        f"named with the right class   {share('right_class')}",
+        f"caught by the check meant    {share('caught_by_its_check')}",
+        f"low precision, right verdict {share('right_tier')}",
+        f"verdicts flipped             {summary['flips']}",
+        f"equivalent pairs left out    {summary['equivalent_pairs']}",
+    ]
 
 
 def show(section: RubricSection, title: str, console: Console) -> None:

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from lab import expectations
 from lab.records import (
+    AuditSection,
     BenchmarkSection,
     CompileSection,
     CorrectnessSection,
@@ -156,19 +157,18 @@ def _show_compile(section: CompileSection, _: Result, console: Console) -> None:
     console.print(compiled.summary(section), highlight=False, markup=False, soft_wrap=True)
 
 
-def _show_rubric(section: RubricSection, _: Result, console: Console) -> None:
-    tier = f", tier {section.tier}" if section.tier else ""
-    say = partial(console.print, highlight=False, soft_wrap=True)
-    say(
-        f"  [bold]{section.verdict}[/] (expected {section.expected}), "
-        f"{section.score:g} of {section.max_score:g} points{tier}"
-    )
-    for item in section.items:
-        if not item.passed:
-            note = f": {escape(item.note)}" if item.note else ""
-            say(f"  [red]lost {item.points - item.earned:g}[/] {item.id}{note}")
-    if section.advice:
-        say(f"  {escape(section.advice)}")
+def _show_rubric(section: RubricSection, result: Result, console: Console) -> None:
+    from lab.grading import scorecard  # loads the grader, which `--help` does without
+
+    scorecard.show(section, result.cell_id, console)
+
+
+def _show_audit(section: AuditSection, _: Result, console: Console) -> None:
+    from lab.grading import scorecard
+
+    for line in scorecard.audit_lines(section.summary):
+        console.print(f"  {line}", highlight=False, soft_wrap=True)
+    console.print(f"  {len(section.files)} files in the run directory", highlight=False)
 
 
 _SHOW: dict[str, Callable[[Any, Result, Console], None]] = {
@@ -176,6 +176,7 @@ _SHOW: dict[str, Callable[[Any, Result, Console], None]] = {
     "compile": _show_compile,
     "correctness": _show_correctness,
     "rubric": _show_rubric,
+    "audit": _show_audit,
     "doctor": _show_doctor,
     "verify": _show_verify,
 }
