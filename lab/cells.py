@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import re
@@ -43,6 +44,22 @@ class Outcome:
     regime: str | None = None
 
 
+def without_outputs(plain: dict[str, Any]) -> dict[str, Any]:
+    """A copy of a plain configuration without the keys that say nothing about what a cell is."""
+    kept = copy.deepcopy(plain)
+    for *parents, key in _NOT_IDENTITY:
+        section = kept
+        for parent in parents:
+            section = section.get(parent, {})
+        section.pop(key, None)
+    return kept
+
+
+def digest(canonical: dict[str, Any]) -> str:
+    """Eight hex digits of the hash of a canonical configuration: the end of a cell's id."""
+    return hashlib.sha256(json.dumps(canonical, sort_keys=True).encode()).hexdigest()[:8]
+
+
 @dataclass(frozen=True)
 class Cell:
     """One fully resolved configuration and how it was asked for."""
@@ -71,20 +88,14 @@ class Cell:
     @cached_property
     def id(self) -> str:
         """A readable slug plus 8 hex digits of the hash of the canonical resolved config."""
-        digest = hashlib.sha256(json.dumps(self.canonical(), sort_keys=True).encode()).hexdigest()
-        return f"{self._slug()}-{digest[:8]}"
+        return f"{self._slug()}-{digest(self.canonical())}"
 
     def canonical(self) -> dict[str, Any]:
         """The configuration that identifies this cell: plain values, defaults filled in.
 
         Output paths are left out; an input path is replaced by the sha256 of its file.
         """
-        plain = self.plain()
-        for *parents, key in _NOT_IDENTITY:
-            section = plain
-            for parent in parents:
-                section = section[parent]
-            section.pop(key, None)
+        plain = without_outputs(self.plain())
         for group, key in _INPUT_FILES:
             path = plain[group][key]
             if path is not None and (file := Path(path).expanduser()).is_file():

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from lab.release import canonical, rows, tables
+from lab import cells
+from lab.release import canonical, privacy, rows, tables
 from lab.release.checks_tables import differences
 from lab.release.folder import Problem
 from lab.release.opened import Opened
@@ -45,8 +46,20 @@ def coherent_records(opened: Opened) -> Iterator[Problem]:
             yield Problem(raw.place, f"seed {raw.result.seed}, config says {config['seed']}")
         if raw.result.task != cell["task"]:
             yield Problem(raw.place, f"task {raw.result.task}, cell says {cell['task']}")
+        if not raw.result.cell_id.endswith(_identity(config)):
+            yield Problem(raw.place, "its configuration is not the one that its cell's id names")
         if raw.result.started_at > raw.result.finished_at:
             yield Problem(raw.place, "finished before it started")
+
+
+def _identity(config: dict[str, Any]) -> str:
+    """The end of the cell's id that this configuration makes, or "" where it cannot be known.
+
+    An id holds the hash of a candidate's file, and paths were scrubbed from the configuration.
+    """
+    if config["candidate"].get("path") or privacy.SCRUBBED_DIRECTORY in canonical.line(config):
+        return ""
+    return cells.digest(cells.without_outputs(config))
 
 
 def systems(opened: Opened) -> Iterator[Problem]:

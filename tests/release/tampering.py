@@ -443,6 +443,11 @@ def a_record_of_another_length_than_configured(root: Path) -> None:
 
 
 @corruption("coherent_records")
+def another_configuration_under_the_same_id(root: Path) -> None:
+    edit_json(raw(root, "benchmark"), lambda r: r["config"]["shape"].update(head_dim=64))
+
+
+@corruption("coherent_records")
 def a_record_that_ended_before_it_began(root: Path) -> None:
     earlier = "2026-11-29T00:00:00.000+00:00"
     edit_json(raw(root, "rubric"), lambda r: r.update(finished_at=earlier))
