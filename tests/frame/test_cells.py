@@ -37,7 +37,7 @@ def with_leaf(path: tuple[str, ...], value: object) -> LabConfig:
 
 
 PLAIN = samples.cell().plain()
-OUTPUT = {("resume",), ("release", "out"), ("campaign", "out")}
+OUTPUT = {("resume",), ("release", "out"), ("release", "evidence"), ("campaign", "out")}
 
 
 def test_an_id_is_a_readable_slug_and_eight_hex_digits() -> None:

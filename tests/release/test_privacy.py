@@ -18,7 +18,7 @@ from lab.release import privacy
         "-I/home/ada/include",
         "a:/opt/lib",
         r"C:\Users\ada\x.txt",
-        "D:/work/x",
+        "D:/data/x",
         r"\\server\share\x",
         "file:///etc/passwd",
         "~/notes",
