@@ -1,8 +1,4 @@
-"""The entry: compose -> cell -> task -> record.
-
-python lab/run.py task=correctness kernel=pallas
-python lab/run.py -m kernel=pallas,xla seq=128,256,512,1024,2048
-"""
+"""The entry: compose -> cell -> task -> record."""
 
 from __future__ import annotations
 

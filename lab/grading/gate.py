@@ -123,10 +123,8 @@ def _attention(problem: AttentionProblem, outputs: Mapping[str, Array]) -> Itera
                 key_mask=None if problem.key_mask is None else problem.key_mask[b : b + 1, :seen],
                 cotangent=problem.cotangent[queries],
             )
-            answer = Answer(
-                "ok",
-                **{n: outputs[n][queries if n in ("out", "dq") else keys] for n in names},
-            )
+            part = {n: outputs[n][queries if n in ("out", "dq") else keys] for n in names}
+            answer = Answer("ok", part.get("out"), part.get("dq"), part.get("dk"), part.get("dv"))
             for finding in numeric.judge_attention(answer, piece, tier, outputs=names):
                 first_head = h if finding.output in ("dk", "dv") else h * group
                 yield replace(
