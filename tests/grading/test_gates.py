@@ -68,6 +68,20 @@ def test_a_right_answer_is_within_and_a_shift_by_the_bound_is_outside(fake, refe
         assert units(wrong, reference)[output, "element"] > 1
 
 
+def test_the_worst_row_decides_however_many_are_right(fake, reference):
+    for output in OUTPUTS:
+
+        def change(call, results, output=output):
+            array = np.array(results[output])
+            array[0, 1, 2] += 3 * reference.bounds("bf16")[output].worst[0, 1, 2]
+            return {**results, output: array}
+
+        answer = fake(change=change).run([reference.call])[0]
+        found = [f for f in judge_attention(answer, reference, "bf16") if not f.passed]
+        assert {f.gate for f in found} == {"element", "row"}
+        assert {(f.output, f.batch, f.head, f.row) for f in found} == {(output, 0, 1, 2)}
+
+
 def test_the_row_gate_sees_what_the_element_gate_lets_pass(fake, reference):
     def change(call, results):
         bound = reference.bounds("bf16")["out"]
