@@ -16,6 +16,7 @@ from lab import expectations
 from lab.records import (
     AuditSection,
     BenchmarkSection,
+    CampaignSection,
     CompileSection,
     CorrectnessSection,
     DoctorSection,
@@ -171,8 +172,25 @@ def _show_audit(section: AuditSection, _: Result, console: Console) -> None:
     console.print(f"  {len(section.files)} files in the run directory", highlight=False)
 
 
+def _show_campaign(section: CampaignSection, _: Result, console: Console) -> None:
+    table = Table("step", "as expected", "seconds", "note")
+    for step in section.steps:
+        mark = "yes" if step["as_expected"] else f"[bold red]NO[/] (exit {step['exit_code']})"
+        seconds = step.get("seconds")
+        table.add_row(
+            escape(str(step["name"])),
+            mark,
+            "" if seconds is None else f"{seconds:g}",
+            escape(str(step.get("note") or "")),
+        )
+    console.print(table)
+    if section.package:
+        console.print(f"packed: {section.package} beside the records", markup=False)
+
+
 _SHOW: dict[str, Callable[[Any, Result, Console], None]] = {
     "benchmark": _show_benchmark,
+    "campaign": _show_campaign,
     "compile": _show_compile,
     "correctness": _show_correctness,
     "rubric": _show_rubric,
