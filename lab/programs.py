@@ -44,6 +44,19 @@ def uses_pallas(program: Program) -> bool:
     return "pallas_call[" in str(traced)
 
 
+def refuse_foreign_device(cell: Cell, platform: str, *, pallas: bool) -> None:
+    """Refuse the lab's own Pallas kernels where they are neither compiled nor interpreted.
+
+    Raises:
+        UnsupportedCell: they are TPU kernels; a stranger's Pallas kernel may be a GPU's.
+    """
+    if pallas and platform not in ("cpu", "tpu") and cell.config.candidate.kind != "custom":
+        raise UnsupportedCell(
+            f"kernel {cell.config.kernel['name']} is a TPU kernel: it runs on a TPU, and on a CPU "
+            f"interpreted, not on {platform}"
+        )
+
+
 def implementation(cell: Cell, *, interpret: kernels.Interpret) -> Kernel:
     """What is under test: the candidate, or the kernel if the candidate is `reference`.
 

@@ -23,7 +23,6 @@ from lab.grading import gate
 from lab.kernels import Kernel
 from lab.problems import (
     AttentionProblem,
-    DtypePolicy,
     Shape,
     SoftmaxProblem,
     attention_problem,
@@ -97,7 +96,7 @@ def run_checks(payload: dict[str, Any]) -> dict[str, Any]:
     device = jax.devices()[0]
     interpret = device.platform == "cpu"
     kernel = programs.implementation(cell, interpret=interpret)
-    runner = _Runner(kernel, cell.policy(), cell.config.seed)
+    runner = _Runner(kernel, cell)
     shape, scope = cell.problem_shape(), cell.config.scope.name
     found = []
     for check in checks(shape, scope):
@@ -119,8 +118,9 @@ def run_checks(payload: dict[str, Any]) -> dict[str, Any]:
 class _Runner:
     """Runs cases; several checks may read one case, which is then computed once."""
 
-    def __init__(self, kernel: Kernel, policy: DtypePolicy, seed: int) -> None:
-        self._kernel, self._policy, self._seed = kernel, policy, seed
+    def __init__(self, kernel: Kernel, cell: Cell) -> None:
+        self._kernel, self._cell = kernel, cell
+        self._policy, self._seed = cell.policy(), cell.config.seed
         self._outputs: dict[str, tuple[Problem, dict[str, np.ndarray[Any, Any]]]] = {}
         self.saw_pallas = False
 
@@ -155,7 +155,9 @@ class _Runner:
                 replace(shape, **case.changes), self._policy, regime=case.regime, seed=self._seed
             )
             program = programs.of_problem(self._kernel, problem, backward=True)
-            self.saw_pallas = self.saw_pallas or programs.uses_pallas(program)
+            pallas = programs.uses_pallas(program)
+            programs.refuse_foreign_device(self._cell, jax.devices()[0].platform, pallas=pallas)
+            self.saw_pallas = self.saw_pallas or pallas
             outputs = jax.jit(program.function)(*program.inputs.values())
             named = zip(program.results, map(np.asarray, outputs), strict=True)
             self._outputs[key] = problem, dict(named)
