@@ -26,7 +26,7 @@ def test_tpu_kernels_are_refused_on_other_accelerators(
     cell = samples.cell()
     cell.config.candidate.kind = kind
     if refused:
-        with pytest.raises(UnsupportedCell, match="is a TPU kernel.*not on gpu"):
+        with pytest.raises(UnsupportedCell, match=r"is a TPU kernel.*not on gpu"):
             programs.refuse_foreign_device(cell, platform, pallas=pallas)
     else:
         programs.refuse_foreign_device(cell, platform, pallas=pallas)
