@@ -54,6 +54,20 @@ def test_one_wrong_row_of_one_output_rejects(fake, small_cases, without):
         assert (record.worst.batch, record.worst.head, record.worst.row) == (0, 0, 1)
 
 
+def test_a_coarser_tier_excuses_no_large_error(fake, small_cases, without):
+    """Without relations, and with an error that no fault model explains."""
+
+    def one_row(call, dk):
+        dk = np.array(dk)
+        dk[0, 0, 1] += 3 * np.abs(dk).max()
+        return dk
+
+    cases = [replace(case, relations=False) for case in small_cases[:2]]
+    record = graded(fake(change=without("dk", one_row)), cases)
+    assert (record.verdict, record.tier) == ("rejected", None)
+    assert record.details["failed_count"] > 0
+
+
 def test_one_wrong_element_in_a_large_array_rejects(fake, small_cases, without):
     def one_element(call, array):
         array = np.array(array)
