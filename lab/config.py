@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
@@ -21,7 +21,10 @@ from omegaconf import MISSING, OmegaConf
 from lab import kernels
 from lab.errors import UserError
 from lab.problems import POLICIES, REGIMES, Shape
-from lab.records import MAX_SAMPLES
+from lab.records import MAX_SAMPLES, Verdict
+
+# The tiers of lab/grading/tiers.py, which takes longer to import than a command line should.
+TIER_NAMES = ("fp32", "bf16", "bf16_scores", "bf16_accumulate")
 
 
 class Direction(StrEnum):
@@ -280,11 +283,12 @@ def check(config: LabConfig) -> None:
         config.report.overlay,
         "null or published",
     )
-    if config.candidate.kind == "custom":
-        _check_custom(config.candidate)
     for key, value in _leaves(to_plain(config)):
         finite = not isinstance(value, float) or math.isfinite(value)
         _require(finite, key, value, "a finite number")
+    _check_groups(config)
+    if config.candidate.kind == "custom":
+        _check_custom(config.candidate)
     problem_shape(config)  # raises UserError for impossible shapes
 
 
@@ -293,15 +297,45 @@ def _require(holds: bool, key: str, given: object, allowed: str) -> None:
         raise UserError(f"{key}={given}: allowed is {allowed}")
 
 
+def _one_of(key: str, given: object, allowed: Iterable[object]) -> None:
+    names = ["null" if name is None else str(name) for name in allowed]
+    name = "null" if given is None else str(given)
+    _require(name in names, key, name, " or ".join(names))
+
+
+def _check_groups(config: LabConfig) -> None:
+    """Refuse values that would make a record say what did not run."""
+    _one_of("scope.name", config.scope.name, ("softmax", "attention"))
+    for key, value in asdict(POLICIES[config.dtype.name]).items():
+        _one_of(f"dtype.{key}", getattr(config.dtype, key), (value,))
+    candidate, target = config.candidate, config.target
+    _one_of("candidate.expected", candidate.expected, get_args(Verdict))
+    _one_of("candidate.tier", candidate.tier, (None, *TIER_NAMES))
+    if candidate.name != "reference" and config.scope.name == "softmax":
+        raise UserError(
+            f"scope=softmax with candidate={candidate.name}: a candidate is an attention; "
+            "use scope=attention"
+        )
+    _one_of("audit.size", config.audit.size, ("quick", "full"))
+    _require(config.audit.workers >= 1, "audit.workers", config.audit.workers, "at least 1")
+    fail_under = config.rubric.fail_under
+    _require(
+        fail_under is None or 0 <= fail_under <= 100, "rubric.fail_under", fail_under, "0 to 100"
+    )
+    for key in ("clock_ghz", "bf16_tflops", "hbm_gb_s", "hbm_gib", "vmem_mib"):
+        value = getattr(target, key)
+        _require(value is None or value > 0, f"target.{key}", value, "a number above 0")
+
+
 def _check_custom(candidate: CandidateConfig) -> None:
     if candidate.path is None or candidate.function is None:
         raise UserError("candidate=custom needs candidate.path=FILE and candidate.function=NAME")
     if not Path(candidate.path).expanduser().is_file():
-        raise UserError(f"candidate.path={candidate.path}: there is no such file")
+        raise UserError(f"candidate.path={candidate.path}: not a file; give a Python file")
     supports = candidate.supports
     widths = [1] if supports.head_dims is None else supports.head_dims
     at_least_one = {
-        "candidate.supports.head_dims": min(widths, default=0),
+        "candidate.supports.head_dims": min(widths, default=0) if widths else 0,
         "candidate.supports.length_multiple_of": supports.length_multiple_of,
         "candidate.memory_limit_mib": candidate.memory_limit_mib,
         "candidate.output_limit_mib": candidate.output_limit_mib,

@@ -9,11 +9,13 @@ attention  backward    q, k, v[, key_mask], cotangent    out, dq, dk, dv
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import jax
+from jax.experimental.pallas import tpu as pltpu
 
 from lab import candidates, kernels
 from lab.cells import Cell
@@ -88,11 +90,23 @@ def load_candidate(cell: Cell, *, interpret: kernels.Interpret) -> Attention:
                 "candidate=custom needs candidate.path=FILE and candidate.function=NAME"
             )
         try:
-            return cast("Attention", load_file(candidate.path, candidate.function))
+            found = cast("Attention", load_file(candidate.path, candidate.function))
+            return _interpreted(found) if interpret else found
         except CandidateFileError as error:
             raise UserError(f"candidate.path={candidate.path}: {error}") from None
     loaded = candidates.load(asdict(candidate), policy=cell.policy(), interpret=bool(interpret))
     return cast("Attention", loaded)
+
+
+def _interpreted(attention: Attention) -> Attention:
+    """The same function, its Pallas TPU kernels interpreted whatever they ask for."""
+
+    @functools.wraps(attention)
+    def called(*args: Any, **kwargs: Any) -> jax.Array:  # noqa: ANN401 - passed on as they come
+        with pltpu.force_tpu_interpret_mode():
+            return attention(*args, **kwargs)
+
+    return called
 
 
 def build(cell: Cell, *, interpret: kernels.Interpret) -> Program:
@@ -176,6 +190,17 @@ def _softmax(kernel: Kernel, *, backward: bool) -> Callable[..., tuple[jax.Array
     return both if backward else forward
 
 
+def _require_contract(out: object, q: jax.Array) -> None:
+    """One array like q: something else would be timed or compiled as what it is not."""
+    if not isinstance(out, jax.Array):
+        raise TypeError(f"attention returned {type(out).__name__}; it must return one array like q")
+    if out.shape != q.shape or out.dtype != q.dtype:
+        raise TypeError(
+            f"attention returned {out.dtype}{list(out.shape)}; it must return q's dtype and shape, "
+            f"{q.dtype}{list(q.shape)}"
+        )
+
+
 def _attention(
     attention: Attention, *, causal: bool, has_key_mask: bool, backward: bool
 ) -> Callable[..., tuple[jax.Array, ...]]:
@@ -183,7 +208,9 @@ def _attention(
         key_mask = rest[0] if has_key_mask else None
 
         def forward(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-            return attention(q, k, v, causal=causal, key_mask=key_mask, scale=None)
+            out = attention(q, k, v, causal=causal, key_mask=key_mask, scale=None)
+            _require_contract(out, q)
+            return out
 
         if not backward:
             return (forward(q, k, v),)

@@ -30,22 +30,42 @@ def now() -> str:
 
 
 def finished_before(cell: Cell, directory: Path) -> Result | None:
-    """The result of an earlier run of the same configuration by the same code, if it is done."""
+    """The result of an earlier run of the same configuration by the same code, if it is done.
+
+    The result alone decides: it is whole or absent. A run that was killed after it and before the
+    last status is done all the same (`settle`).
+    """
     try:
         result = records.read(directory / RESULT_FILE, Result)
-        status = records.read(directory / STATUS_FILE, Status)
     except records.InvalidRecord:
         return None
-    same = (
-        result.cell_id == status.cell_id == cell.id
-        and result.code_sha256 == environment.code_sha256()
-    )
-    return result if same and result.status == status.status == "done" else None
+    same = result.cell_id == cell.id and result.code_sha256 == environment.code_sha256()
+    return result if same and result.status == "done" else None
 
 
 def skips(cell: Cell, directory: Path) -> bool:
     """Whether a sweep leaves this cell as it is: it may resume, and the cell is done."""
     return cell.config.resume and finished_before(cell, directory) is not None
+
+
+def settle(cell: Cell, directory: Path) -> None:
+    """Write the last status of a finished run that was killed before it could."""
+    result = finished_before(cell, directory)
+    if result is None:
+        return
+    try:
+        if records.read(directory / STATUS_FILE, Status).status == result.status:
+            return
+    except records.InvalidRecord:
+        pass
+    _write_status(
+        cell,
+        directory,
+        result.status,
+        result.reason,
+        result.started_at,
+        finished_at=result.finished_at,
+    )
 
 
 def run(cell: Cell, directory: Path) -> Result:

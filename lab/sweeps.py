@@ -83,7 +83,9 @@ class Preflight(Callback):
     def on_run_start(self, config: DictConfig, **_: Any) -> None:  # noqa: ANN401
         """Refuse a bad run before its directory is made."""
         with _refusing():
-            tasks.preflight(cell_from(config))
+            cell = cell_from(config)
+            refuse_unread_path([cell])
+            tasks.preflight(cell)
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:  # noqa: ANN401
         """Refuse a bad sweep before its directory is made; else begin to watch it."""
@@ -92,11 +94,15 @@ class Preflight(Callback):
             _refuse_other_subdirectories(config)
             cells = _expand(config)
             _refuse_duplicates(cells)
+            refuse_unread_path(cells)
             for cell in cells:
                 tasks.preflight(cell)
             directory = Path(config.hydra.sweep.dir).resolve()
             directory.mkdir(parents=True, exist_ok=True)
         already = {cell.id for cell in cells if runs.skips(cell, directory / cell.id)}
+        for cell in cells:
+            if cell.id in already:
+                runs.settle(cell, directory / cell.id)
         watcher = Watcher(directory, [cell.id for cell in cells], already)
         current = Sweep(directory, cells, watcher)
         watcher.start()
@@ -137,6 +143,13 @@ def _expand(config: DictConfig) -> tuple[Cell, ...]:
     return tuple(cell_from(loader.load_sweep_config(config, list(job)), job) for job in jobs)
 
 
+def refuse_unread_path(cells: Sequence[Cell]) -> None:
+    """Refuse a candidate.path that no cell of a run or sweep would read."""
+    candidates = [cell.config.candidate for cell in cells]
+    if any(c.path for c in candidates) and not any(c.kind == "custom" for c in candidates):
+        raise UserError("candidate.path is read for candidate=custom alone; add candidate=custom")
+
+
 def _refuse_duplicates(cells: Sequence[Cell]) -> None:
     counts = Counter(cell.id for cell in cells)
     repeated = [cell_id for cell_id, count in counts.items() if count > 1]
@@ -158,7 +171,8 @@ def finish(sweep: Sweep) -> int:
     worth_it = any(result.task != "report" for result in found)
     built = report.build([sweep.directory], sweep.directory / "report") if worth_it else None
     terminal.show_sweep(found, sweep.directory, built)
-    if missing := len(sweep.cells) - len(found):
+    stopped = sum(result.status == "interrupted" for result in found)
+    if missing := len(sweep.cells) - len(found) + stopped:
         of = f"{missing} of {len(sweep.cells)} cells"
-        messages.print_error(f"{of} have no result; run what is left with {sweep.resumption}")
+        messages.print_error(f"{of} did not finish; run what is left with {sweep.resumption}")
     return 1 if missing else expectations.exit_code(found)

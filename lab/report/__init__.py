@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab import records
-from lab.report.comparisons import BASELINE, compare, reading_order
+from lab.errors import UserError
+from lab.records import Result
+from lab.report.comparisons import BASELINE, compare, label, reading_order
 from lab.report.load import load
 
 
@@ -43,6 +45,7 @@ def build(
     from lab.report import figures, page, predicted, tables
 
     results = [entry.result for entry in loaded.entries]
+    _require_baseline(results, baseline)
     found = sorted(compare(results, baseline), key=lambda c: reading_order(c.kernel))
     gaps = [r for r in results if r.task in ("benchmark", "compile") and r.status != "done"]
     out.mkdir(parents=True, exist_ok=True)
@@ -59,3 +62,12 @@ def build(
     text = page.render(loaded, found, baseline=baseline, overlay=overlay)
     records.write_atomically(out / "report.md", text)
     return Report(out, len(results), len(found), loaded.skipped, tuple(files))
+
+
+def _require_baseline(results: Sequence[Result], baseline: str) -> None:
+    """A baseline that was asked for must be there; the default one may be missing."""
+    names = sorted({label(result) for result in results if result.task in ("benchmark", "compile")})
+    if baseline != BASELINE and baseline not in names:
+        raise UserError(
+            f"report.baseline={baseline}: no such cell; there are {', '.join(names) or 'none'}"
+        )

@@ -44,16 +44,19 @@ def load(directories: Sequence[Path]) -> Loaded:
     newest: dict[tuple[str | None, ...], Entry] = {}
     skipped: list[str] = []
     seen: set[Path] = set()
-    for root in (directory.resolve() for directory in directories):
+    for directory in directories:
+        root = directory.resolve()
+        # With several roots, a path says which one it lies under.
+        under = "" if len(directories) == 1 else f"{directory}/"
         for path in sorted(root.rglob("status.json")):
             if path in seen:  # the directories overlap
                 continue
             seen.add(path)
-            relative = path.parent.relative_to(root).as_posix()
+            relative = under + path.parent.relative_to(root).as_posix()
             try:
                 result = _read(path.parent)
             except records.InvalidRecord as problem:
-                skipped.append(str(problem).replace(f"{root}/", ""))
+                skipped.append(under + str(problem).replace(f"{root}/", ""))
                 continue
             if result is None:
                 continue

@@ -37,6 +37,7 @@ def render(
             overlay=overlay,
             baseline=baseline,
             comparisons=[_comparison(c) for c in found],
+            estimated=any(c.evidence == "estimated" for c in found),
             intervals=any(c.interval for c in found),
             compiled=predicted.section(results, baseline),
             correctness=[_correctness(r) for r in results if r.correctness],
@@ -59,7 +60,10 @@ def _counts(results: Sequence[Result]) -> str:
 def _comparison(c: Comparison) -> dict[str, Any]:
     return {
         "scope": c.kernel.cell.scope,
+        "direction": c.kernel.cell.direction,
+        "dtype": c.kernel.cell.dtype,
         "seq": c.kernel.cell.seq,
+        "q_len": c.kernel.cell.q_len,
         "kernel": f"{label(c.kernel)} {kernel_options(c.kernel)}".strip(),
         "baseline_ms": c.baseline_ms,
         "kernel_ms": c.kernel_ms,

@@ -14,6 +14,8 @@ def preflight(cell: Cell) -> None:
     """Refuse missing and empty directories before anything is written."""
     if not cell.config.report.runs:
         raise UserError("task=report needs report.runs=[DIR,...]: run or sweep directories")
+    if not all(name.strip() for name in cell.config.report.runs):
+        raise UserError("report.runs holds an empty name; give run or sweep directories")
     load(_directories(cell))
 
 

@@ -145,7 +145,7 @@ def test_a_stopped_sweep_keeps_its_cells_and_makes_its_tables(
     assert process.returncode == 1
     assert "Traceback" not in error
     assert "error: interrupted; resume with the same command and hydra.sweep.dir=out" in error
-    assert "1 of 2 cells have no result" in error
+    assert "2 of 2 cells did not finish" in error
     assert "1 cell: 1 interrupted" in out
     assert json.loads(status[0].read_text())["status"] == "interrupted"
     rows = (tmp_path / "out/report/cells.csv").read_text().splitlines()

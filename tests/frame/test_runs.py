@@ -161,4 +161,9 @@ def test_only_a_done_run_of_the_same_configuration_and_code_is_skipped(
         assert not runs.skips(cell, tmp_path)
     status = json.loads((tmp_path / "status.json").read_text())
     (tmp_path / "status.json").write_text(json.dumps({**status, "status": "running"}))
-    assert not runs.skips(cell, tmp_path), "killed while it was run again"
+    assert runs.skips(cell, tmp_path), "killed between its whole result and its last status"
+    runs.settle(cell, tmp_path)
+    assert json.loads((tmp_path / "status.json").read_text()) == status
+    result = tmp_path / "result.json"
+    result.write_bytes(result.read_bytes()[:-100])
+    assert not runs.skips(cell, tmp_path), "a truncated result is none"
