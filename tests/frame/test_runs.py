@@ -163,7 +163,9 @@ def test_only_a_done_run_of_the_same_configuration_and_code_is_skipped(
     (tmp_path / "status.json").write_text(json.dumps({**status, "status": "running"}))
     assert runs.skips(cell, tmp_path), "killed between its whole result and its last status"
     runs.settle(cell, tmp_path)
-    assert json.loads((tmp_path / "status.json").read_text()) == status
+    settled = status_of(tmp_path)
+    assert (settled.status, settled.cell_id) == ("done", cell.id)
+    assert settled.finished_at == result_of(tmp_path).finished_at
     result = tmp_path / "result.json"
     result.write_bytes(result.read_bytes()[:-100])
     assert not runs.skips(cell, tmp_path), "a truncated result is none"
