@@ -19,7 +19,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from lab import config, expectations, messages, runs, sweeps
+from lab import config, expectations, messages, runs, sweeps, usage
 from lab.errors import UserError
 from lab.records import Result
 from lab.report import terminal
@@ -79,6 +79,8 @@ def _finish() -> int:
 
 def main() -> None:
     """The console script `lab`."""
+    if usage.shown(sys.argv[1:]):
+        return
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors come to us whole; we say them short
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     code = 1

@@ -22,7 +22,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lab import expectations, messages, records, report, runs, tasks
+from lab import expectations, messages, records, report, runs, tasks, usage
 from lab.cells import Cell
 from lab.config import LabConfig, check, field_names
 from lab.errors import UserError
@@ -65,7 +65,8 @@ def cell_from(composed: DictConfig, overrides: Sequence[str] = ()) -> Cell:
 
 
 def register_resolver() -> None:
-    """Make `${cell_id:}` in hydra.sweep.subdir the id of the cell being run."""
+    """Make `${cell_id:}` the id of the cell being run, and `${groups:}` the list in the help."""
+    OmegaConf.register_new_resolver("groups", usage.groups, replace=True)
     OmegaConf.register_new_resolver("cell_id", _cell_id, replace=True)
 
 
