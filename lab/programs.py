@@ -194,10 +194,13 @@ def _require_contract(out: object, q: jax.Array) -> None:
     """One array like q: something else would be timed or compiled as what it is not."""
     if not isinstance(out, jax.Array):
         raise TypeError(f"attention returned {type(out).__name__}; it must return one array like q")
-    if out.shape != q.shape or out.dtype != q.dtype:
+    if out.shape != q.shape:
         raise TypeError(
-            f"attention returned {out.dtype}{list(out.shape)}; it must return q's dtype and shape, "
-            f"{q.dtype}{list(q.shape)}"
+            f"attention returned the shape {list(out.shape)}; it must return q's, {list(q.shape)}"
+        )
+    if out.dtype != q.dtype:
+        raise UnsupportedCell(
+            f"attention returned {out.dtype}; this dtype policy asks for {q.dtype}, as q has"
         )
 
 
