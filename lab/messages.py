@@ -120,4 +120,8 @@ def _hydra(text: str) -> str:
         return _unknown_key(unknown.group(1))
     if several := re.match(r"Ambiguous value for argument '(.+)'", first):
         return f"{several.group(1)}: several values make a sweep: add -m (or give one value)"
+    if first.startswith("Config group override must be a string or a list"):
+        # Hydra names neither the group nor the value; `null` is how a command line gives another.
+        groups = [word.removesuffix("=null") for word in sys.argv[1:] if word.endswith("=null")]
+        return f"{', '.join(groups) or 'a group'} takes the name of an option; `--help` lists them"
     return "; ".join(lines)

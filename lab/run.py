@@ -92,6 +92,10 @@ def main() -> None:
         except OSError as error:
             messages.print_error(messages.describe(error))
             code = 1
+        except KeyboardInterrupt:
+            left = f"; resume with {sweeps.current.resumption}" if sweeps.current else ""
+            messages.print_error(f"interrupted while the tables were written{left}")
+            code = 1
     sys.exit(code)
 
 

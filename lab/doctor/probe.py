@@ -9,15 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 
+from lab.devices import attached
+
 
 def devices(payload: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - a worker's interface
-    """The attached devices: platform, device_kind, device_count."""
-    found = jax.devices()
-    return {
-        "platform": found[0].platform,
-        "device_kind": found[0].device_kind,
-        "device_count": len(found),
-    }
+    """The attached devices, as lab.devices gives them."""
+    return {**attached()}
 
 
 def canary(payload: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - a worker's interface

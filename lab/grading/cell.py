@@ -25,16 +25,14 @@ def grade_shipped(payload: dict[str, Any]) -> dict[str, Any]:
     """Worker entry for kernels and library candidates; `payload["config"]` is a plain config.
 
     Returns:
-        `rubric` (the section), platform, device_kind, device_count, interpret.
+        `rubric` (the section), device (as lab.devices gives it), interpret.
     """
-    import jax
-
-    from lab import programs
+    from lab import devices, programs
     from lab.grading.executor import InProcess, call_of
 
     cell = Cell(from_plain(payload["config"]))
-    device = jax.devices()[0]
-    interpret = device.platform == "cpu"
+    device = devices.attached()
+    interpret = device["platform"] == "cpu"
     attention = programs.implementation(cell, interpret=interpret).attention
     executor = InProcess(attention)
     candidate = cell.config.candidate
@@ -48,9 +46,7 @@ def grade_shipped(payload: dict[str, Any]) -> dict[str, Any]:
     first = call_of(SUITE[0].problem(cell.policy(), cell.config.seed), backward=False)
     return {
         "rubric": section.model_dump(mode="json"),
-        "platform": device.platform,
-        "device_kind": device.device_kind,
-        "device_count": jax.device_count(),
+        "device": device,
         "interpret": interpret and executor.contains_pallas(first),
     }
 
@@ -106,9 +102,7 @@ def grade_stranger(payload: dict[str, Any]) -> dict[str, Any]:
     }
     return {
         "rubric": {**section.model_dump(mode="json"), "details": details},
-        "platform": "cpu",
-        "device_kind": "cpu",
-        "device_count": 1,
+        "device": {"platform": "cpu", "device_kind": "cpu", "device_count": 1},
         "interpret": inside,
     }
 

@@ -68,5 +68,27 @@ _ALL = (
           "Keep logits, sums and accumulators in fp32; round once, at the end."),
 )  # fmt: skip
 
+NOT_COVERED = "not covered"  # the note of a check with nothing filed under it
+
+# What it means that a gate fails: `<output> <words>`, for people.
+GATES: dict[str, str] = {
+    "element": "errs beyond the rounding bound of its tier",
+    "row": "errs in a row by more than the roundings of its tier make",
+    "empty_row_is_zero": "is not exactly 0 in a row that sees no key",
+    "hidden_values": "depends on keys that the mask hides",
+    "hidden_poison": "depends on NaN and Inf in keys that the mask hides",
+    "future_keys": "depends on later keys",
+    "past_cotangent": "is not 0 where only earlier rows have a cotangent",
+    "one_value": "moves in the wrong rows when one row of V changes",
+    "one_key": "moves in the wrong rows when one row of K changes",
+    "one_query": "moves in rows whose query did not change",
+    "batch_roll": "does not follow a permutation of the batch",
+    "head_roll": "does not follow a permutation of the heads",
+    "power_of_two": "is not scaled by exactly the power of two that V and the cotangent are",
+    "constant_v": "is not 1 for a V of ones: the weights do not sum to 1",
+    "one_hot_v": "shows weights that are negative or do not sum to 1",
+    "repeat": "differs between two equal calls",
+}
+
 CHECKS: dict[str, Check] = {check.id: check for check in _ALL}
 MAX_SCORE = sum(check.points for check in _ALL)

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lab import programs
+from lab import devices, programs
 from lab.cells import Cell
 from lab.config import from_plain
 from lab.errors import UnsupportedCell
@@ -90,11 +90,11 @@ def run_checks(payload: dict[str, Any]) -> dict[str, Any]:
     """Worker entry: `payload["config"]` is a cell's plain configuration.
 
     Returns:
-        platform, device_kind, device_count, interpret, and `checks`, records in order.
+        device (as lab.devices gives it), interpret, and `checks`, records in order.
     """
     cell = Cell(from_plain(payload["config"]))
-    device = jax.devices()[0]
-    interpret = device.platform == "cpu"
+    device = devices.attached()
+    interpret = device["platform"] == "cpu"
     kernel = programs.implementation(cell, interpret=interpret)
     runner = _Runner(kernel, cell)
     shape, scope = cell.problem_shape(), cell.config.scope.name
@@ -107,9 +107,7 @@ def run_checks(payload: dict[str, Any]) -> dict[str, Any]:
     if len(refusals) == len(found):
         raise UnsupportedCell(refusals[0])
     return {
-        "platform": device.platform,
-        "device_kind": device.device_kind,
-        "device_count": jax.device_count(),
+        "device": device,
         "interpret": interpret and runner.saw_pallas,
         "checks": found,
     }

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lab.errors import UserError
 from lab.grading.cases import SUITE, Case
-from lab.grading.checks import CHECKS
+from lab.grading.checks import CHECKS, GATES, NOT_COVERED
 from lab.grading.classify import Fault, classify, name_of_tier
 from lab.grading.examine import Examined, examine
 from lab.grading.tiers import DECLARED, TIERS
@@ -142,13 +142,13 @@ def _items(verdict: Verdict, *, gradients: bool, rejection: str | None) -> list[
         passed = not failed and (check.id in proved)
         if check.id == "precision":
             passed = verdict.name == "accepted"
-            note = f"reached {verdict.tier}" if verdict.tier else None
+            note = f"reached {verdict.tier}" if verdict.tier else "no tier is reached"
         elif check.id in GRADIENT_CHECKS and not gradients:
             passed, note = False, "no gradients"
         elif failed:
             note = describe(max(failed, key=lambda f: f.units))
         elif not found:
-            note = "not covered"
+            note = NOT_COVERED
         elif not passed:
             note = f"proves nothing at tier {verdict.tier}" if lower else "proves nothing"
         if rejection is not None and check.id == "contract":
@@ -164,9 +164,9 @@ def describe(finding: Finding) -> str:
     """A finding in a few words: what, how much, where."""
     if finding.note:
         return f"{finding.case}: {finding.note}"
-    size = "" if math.isinf(finding.units) else f" {finding.units:.3g} x the bound"
-    where = f" at batch {finding.batch}, head {finding.head}, row {finding.row}"
-    return f"{finding.case}: {finding.output} fails {finding.gate}{size}{where}"
+    size = "" if math.isinf(finding.units) else f", {finding.units:.3g} x the bound"
+    where = f", at batch {finding.batch}, head {finding.head}, row {finding.row}"
+    return f"{finding.case}: {finding.output} {GATES[finding.gate]}{size}{where}"
 
 
 def _worst(findings: Sequence[Finding]) -> Worst | None:

@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from lab.grading.checks import CHECKS
+from lab.grading.checks import CHECKS, NOT_COVERED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,12 +37,19 @@ def render(section: RubricSection, title: str) -> RenderableType:
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     for column in ("", "risk", "points", "what happened"):
         table.add_column(column, justify="right" if column == "points" else "left")
-    for item in section.items:
+    idle = [item for item in section.items if item.note == NOT_COVERED]
+    listed = section.items
+    if len(idle) > len(section.items) / 2:  # what did not run at all has no story per risk
+        listed = [item for item in section.items if item not in idle]
+    for item in listed:
         mark = Text("✓", "green") if item.passed else Text("✗", "bold red")
         note = item.note or CHECKS[item.id].title
         style = "dim" if item.passed else ""
         points = f"{item.earned:g}/{item.points:g}"
         table.add_row(mark, Text(item.id), points, Text(note, style))
+    if len(listed) < len(section.items):
+        points = f"0/{sum(item.points for item in idle):g}"
+        table.add_row("", Text(f"{len(idle)} more"), points, Text("nothing came to grade", "dim"))
     return Panel(Group(head, Text(), table, *_foot(section)), title=title, border_style=colour)
 
 

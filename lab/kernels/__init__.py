@@ -103,9 +103,13 @@ def load(
         UnsupportedCell: the kernel does not do what the policy asks.
     """
     options = check_options(config)
-    kernel = importlib.import_module(str(config["module"])).build(
-        options, policy=policy, interpret=interpret
-    )
+    build = getattr(importlib.import_module(str(config["module"])), "build", None)
+    if build is None:
+        raise UserError(
+            f"kernel {config['name']}: {config['module']} has no function build; "
+            "correct kernel.module, or add build(options, *, policy, interpret) to it"
+        )
+    kernel = build(options, policy=policy, interpret=interpret)
     if not isinstance(kernel, Kernel):
         raise UserError(f"{config['module']}.build must return a lab.kernels.Kernel")
     return Kernel(str(config["name"]), kernel.masked_softmax, kernel.attention)

@@ -56,10 +56,12 @@ def verify(path: Path) -> list[Checked]:
     """Run every check on the release at `path`.
 
     Raises:
-        UserError: there is no such folder.
+        UserError: there is no such folder, or nothing in it.
     """
     if not path.is_dir():
         raise UserError(f"verify.path={path}: no such folder; give the folder of a release")
+    if not any(path.iterdir()):
+        raise UserError(f"verify.path={path}: the folder is empty; give the folder of a release")
     opened = open_folder(folder.read(path))
     return [_run(name, check, opened) for name, check in CHECKS.items()]
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lab.records import CompileSection, Evidence, Result, weaker
 from lab.timing.statistics import Interval, ratio_interval
+
+CLAIMS: Mapping[Evidence, str] = {
+    "interpreted": "interpreted: not a performance claim",
+    "compiled": "compiled: no time was measured or estimated",
+    "estimated": "estimated by the compiler: not a measurement",
+}
+"""What a time of each level may claim; a measured one claims its device."""
 
 BASELINE = "xla"
 # The two sides of a comparison differ in these alone.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from lab.records import EVIDENCE_ORDER, Evidence, Result
-from lab.report.comparisons import Comparison, label
+from lab.report.comparisons import CLAIMS, Comparison, label
 from lab.report.published import CREDIT, published
 from lab.report.series import Line, lines
 from lab.report.tables import device
@@ -22,11 +22,6 @@ from lab.report.tables import device
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-CLAIMS: Mapping[Evidence, str] = {
-    "interpreted": "interpreted: not a performance claim",
-    "compiled": "compiled: no time was measured or estimated",
-    "estimated": "estimated by the compiler: not a measurement",
-}
 # Okabe and Ito's palette, distinguishable with colour blindness.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MOST_TICKS = 12
@@ -151,6 +146,8 @@ def _draw(axes: Axes, line: Line, colour: str) -> None:
     whiskers = [(n, interval.lo, interval.hi) for n, interval in once if interval]
     if whiskers:
         axes.vlines(*zip(*whiskers, strict=True), color=colour, alpha=0.5)
+    for seq in line.lost:  # a line through the panel: the mark at its foot is no ratio below 1
+        axes.axvline(seq, color=colour, linewidth=0.8, linestyle=":", alpha=0.7)
     if line.lost:
         axes.plot(
             line.lost,
@@ -182,7 +179,7 @@ def _draw_published(axes: Axes) -> None:
 def _dress(axes: Axes, found: Sequence[Comparison], baseline: str) -> None:
     axes.axhline(1.0, color="0.3", linewidth=1)
     axes.annotate(
-        f" as fast as {baseline}", (1, 1.0), xycoords=("axes fraction", "data"), fontsize=8,
+        f"as fast as {baseline}", (0.99, 1.0), xycoords=("axes fraction", "data"), fontsize=8,
         ha="right", va="bottom", color="0.3",
     )  # fmt: skip
     axes.xaxis.set_minor_locator(NullLocator())

@@ -94,7 +94,10 @@ def _correctness(result: Result) -> dict[str, Any]:
 def _rubric(result: Result) -> dict[str, Any]:
     assert result.rubric is not None
     as_expected = not expectations.surprises(result)
-    return {"name": label(result), "as_expected": as_expected, **result.rubric.model_dump()}
+    name = label(result)
+    if name == "custom":  # the file says who it is
+        name = f"{name} {kernel_options(result)}"
+    return {"name": name, "as_expected": as_expected, **result.rubric.model_dump()}
 
 
 def _reasons(entries: Sequence[Entry], kind: str) -> list[dict[str, str]]:

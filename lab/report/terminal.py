@@ -25,8 +25,8 @@ from lab.records import (
     VerifySection,
 )
 from lab.report import Report
+from lab.report.comparisons import CLAIMS
 
-INTERPRETED_MARK = "interpreted: not a performance claim"
 PROBLEMS_SHOWN = 8  # per check; the record holds more
 
 
@@ -89,7 +89,8 @@ def _show_plain(section: Any, _: Result, console: Console) -> None:  # noqa: ANN
 
 
 def _show_benchmark(section: BenchmarkSection, result: Result, console: Console) -> None:
-    mark = f"  [yellow]({INTERPRETED_MARK})[/]" if result.evidence == "interpreted" else ""
+    claim = CLAIMS.get(result.evidence) if result.evidence else None
+    mark = f"  [yellow]({claim})[/]" if claim else ""
     console.print(
         f"  median {section.median_ms:.4g} ms over {len(section.samples_ms)} samples on "
         f"{result.environment.device_kind}, {result.evidence}{mark}",

@@ -7,7 +7,7 @@ import no jax; what needs it runs in a worker process.
 from __future__ import annotations
 
 import importlib
-import importlib.util
+import pkgutil
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -26,10 +26,11 @@ def load(name: str) -> Task:
     """The module of a task, named as an option of the configuration group.
 
     Raises:
-        UserError: the name is reserved for a task that does not exist yet.
+        UserError: there is no such task.
     """
-    if importlib.util.find_spec(f"lab.tasks.{name}") is None:
-        raise UserError(f"task={name} is reserved for later and not built yet")
+    known = [module.name for module in pkgutil.iter_modules(__path__)]
+    if name not in known:
+        raise UserError(f"task.name={name}: there is no such task; allowed are {', '.join(known)}")
     return cast("Task", importlib.import_module(f"lab.tasks.{name}"))
 
 

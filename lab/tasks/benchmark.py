@@ -28,5 +28,5 @@ def run(cell: Cell, directory: Path) -> Outcome:
         reason=f"not timed, because it is wrong: {failure}" if failure else None,
         interpret=answer["interpret"],
         cache_state=answer["cache_state"],
-        device={key: answer[key] for key in ("platform", "device_kind", "device_count")},
+        device=answer["device"],
     )

@@ -52,6 +52,6 @@ def run(cell: Cell, directory: Path) -> Outcome:
         evidence="interpreted" if answer["interpret"] else "measured",
         interpret=answer["interpret"],
         cache_state="cold",
-        device={key: answer[key] for key in ("platform", "device_kind", "device_count")},
+        device=answer["device"],
         regime="rubric suite",
     )

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from lab import programs
+from lab import devices, programs
 from lab.cells import Cell
 from lab.config import from_plain
 from lab.grading import gate
@@ -27,16 +27,14 @@ def measure(payload: dict[str, Any]) -> dict[str, Any]:
     """Worker entry: `payload["config"]` is a cell's plain configuration.
 
     Returns:
-        platform, device_kind, device_count; interpret, pallas, cache_state; and either `benchmark`
+        device (as lab.devices gives it), interpret, pallas, cache_state; and either `benchmark`
         (the section of the record, milliseconds) or `gate_failure` (the reason).
     """
     cell = Cell(from_plain(payload["config"]))
     device = jax.devices()[0]
     interpret = device.platform == "cpu"
     facts: dict[str, Any] = {
-        "platform": device.platform,
-        "device_kind": device.device_kind,
-        "device_count": jax.device_count(),
+        "device": devices.attached(),
         "cache_state": _cache_state(),
     }
     program = programs.build(cell, interpret=interpret)

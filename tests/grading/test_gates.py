@@ -10,7 +10,7 @@ import pytest
 from lab.grading import calibration
 from lab.grading.budgets import growth, low_precision_sum
 from lab.grading.cases import SUITE
-from lab.grading.checks import CHECKS, MAX_SCORE
+from lab.grading.checks import CHECKS, GATES, MAX_SCORE
 from lab.grading.executor import call_of
 from lab.grading.findings import OUTPUTS
 from lab.grading.null_answers import NAMES, null_answers, passing
@@ -147,6 +147,7 @@ def test_every_relation_holds_for_the_truth_and_each_can_fail(fake, small_cases)
             if not all(f.passed for f in relation.verify(base, wrong, case.name, "bf16")):
                 broken.add(relation.name)
     assert seen == broken
+    assert seen | {"element", "row", "empty_row_is_zero"} == set(GATES)
     assert {"hidden_poison", "future_keys", "past_cotangent", "head_roll"} <= seen
 
 
