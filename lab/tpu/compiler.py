@@ -126,7 +126,7 @@ def _profile(cell: Cell, directory: Path) -> tuple[str | None, str | None]:
         "pallas_cpu_limit_s": PROFILE_PALLAS_CPU_S,
     }
     try:
-        worker.call(
+        answer = worker.call(
             "lab.tpu.child:profile_cell",
             payload,
             env=environment(
@@ -134,6 +134,8 @@ def _profile(cell: Cell, directory: Path) -> tuple[str | None, str | None]:
             ),
             deadline_s=cell.config.deadline_s,
         )
+        if answer["skipped"]:
+            return None, f"no static profile: {answer['skipped']}"
         text = (directory / HLO_FILE).read_text()
     except WorkerCrashed as crash:
         abort = failures.compiler_abort(crash.log_tail)
