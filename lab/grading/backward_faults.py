@@ -67,6 +67,8 @@ def _backward_models() -> Iterator[Model]:
     yield term("no weights", lambda x: _gradients(x, ds=(x.dp - x.delta) * x.mask))
     yield term("detached scores", lambda x: _gradients(x, ds=0 * x.ds))
     yield term("ones for the cotangent", _ones)
+    for output in ("dq", "dk", "dv"):
+        yield term(f"{output} absent", lambda x, o=output: {o: 0 * _gradients(x)[o]})
     for b in BLOCKS:
         yield Model("backward_term", f"last key block of {b}", _last_block(b))
         yield Model("length_divisibility", f"dK beyond {b}s zero", _truncated(b))
@@ -177,6 +179,9 @@ def _recomputed_models() -> Iterator[Model]:
     yield from recomputed("causal_alignment", "reversed", causal(lambda i, j, o: j <= i - o))
     for d in (-1, 1):
         yield from recomputed("causal_off_by_one", f"{d:+d}", causal(shifted(d)))
+    for w in (128, 256):
+        rule = lambda i, j, o, w=w: (j <= i + o) & (j > i + o - w)  # noqa: E731
+        yield from recomputed("block_range", f"window of {w} left on", causal(rule))
     yield from recomputed("padding_ignored", "key mask absent", masked(np.ones_like))
     yield from recomputed("mask_polarity", "key mask inverted", masked(np.logical_not))
     yield from recomputed("batch_mixup", "mask of the first", masked(lambda m: m[:1] | (m & False)))

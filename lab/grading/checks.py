@@ -80,6 +80,8 @@ GATES: dict[str, str] = {
     "future_keys": "depends on later keys",
     "past_cotangent": "is not 0 where only earlier rows have a cotangent",
     "one_value": "moves in the wrong rows when one row of V changes",
+    "first_value": "does not move in every row that sees the first key when its V changes",
+    "last_cotangent": "is 0 for a key that the last row sees",
     "one_key": "moves in the wrong rows when one row of K changes",
     "one_query": "moves in rows whose query did not change",
     "batch_roll": "does not follow a permutation of the batch",

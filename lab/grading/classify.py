@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 CONVINCING = 0.8  # share of the wrong rows that a model must give, to be believed
 NEAREST = 0.3  # to be named for want of anything better
 LARGE_CASE = 1 << 17  # logits: larger cases are left to the smaller ones
+LARGEST_CASE = 1 << 19  # where no smaller one fails
 SHORTLIST = 12  # models that get a closer look after the first two cases
 # The regimes that only extreme logits make; a mixture may be one of them.
 EXTREME = ("large_logits", "below_sentinel", "mixture")
@@ -140,7 +141,7 @@ def _by_pattern(  # noqa: PLR0911 - a list of patterns
         return "poison_leak"
     if all(f.gate == "repeat" for f in failed):
         return "uninitialised"
-    blind = {n: bool((~visible_keys(e.reference.call).any(-1)).any()) for n, e in cases.items()}
+    blind = {n: _has_blind_rows(e) for n, e in cases.items()}
     empty = any(f.gate == "empty_row_is_zero" for f in failed)
     # Numbers in `out` are those of rows that see a key: they are right if this is the fault.
     padded = any(cases[n].case.shape.padding == "empty" for n in names)
@@ -151,7 +152,10 @@ def _by_pattern(  # noqa: PLR0911 - a list of patterns
     extreme = {n: e.case.regime in EXTREME for n, e in cases.items()}
     hidden = {n: e.case.shape.causal or e.case.shape.padding != "none" for n, e in cases.items()}
     if only(extreme):
-        return "finite_sentinel" if only(hidden) else "overflow"
+        # What overflows does so at large logits above all. A sentinel needs logits below it, and
+        # may stand in padded lanes too, where no mask is.
+        large = any(cases[n].case.regime == "large_logits" for n in names)
+        return "overflow" if large and not only(hidden) else "finite_sentinel"
     # A finite stand-in for -inf also gives rows without a key the mean of V.
     if only({n: hidden[n] and (extreme[n] or blind[n]) for n in cases}) and any(
         extreme[n] for n in names
@@ -165,6 +169,10 @@ def _by_pattern(  # noqa: PLR0911 - a list of patterns
         if any(not shape.causal for shape in shapes):
             return "gqa_mapping" if forward else "group_gradient"
     return _by_width(cases, names)
+
+
+def _has_blind_rows(one: Examined) -> bool:
+    return bool((~visible_keys(one.reference.call).any(-1)).any())
 
 
 def _numbers_fail(failed: Sequence[Finding], output: str) -> bool:
@@ -198,7 +206,7 @@ def _by_model(judged: Sequence[Examined], failed: Sequence[Finding]) -> tuple[Mo
     forward = _numbers_fail(failed, "out")
     models, outputs = (FORWARD, ("out",)) if forward else (BACKWARD, ("dq", "dk", "dv"))
     failing = {f.case for f in failed if f.output in outputs and f.gate in ("element", "row")}
-    telling = _telling(judged, failing)
+    telling = _telling(judged, failing) or _telling(judged, failing, LARGEST_CASE)[:1]
     right = _telling(judged, {e.case.name for e in judged} - failing)
     evidence = [_evidence(e, outputs) for e in (*telling[:5], *right[:4])]
     first = [e for e in evidence if e.one.case.name in failing][:2]
@@ -210,16 +218,19 @@ def _by_model(judged: Sequence[Examined], failed: Sequence[Finding]) -> tuple[Mo
     return model, score
 
 
-def _telling(judged: Sequence[Examined], names: set[str]) -> list[Examined]:
+def _telling(
+    judged: Sequence[Examined], names: set[str], limit: int = LARGE_CASE
+) -> list[Examined]:
     """Cases with ordinary values, one a shape, the small ones first."""
     usable = [
         e
         for e in judged
         if e.case.name in names
         and e.case.regime not in ("poisoned", *EXTREME)
-        and e.reference.inside.s.size <= LARGE_CASE
+        and e.reference.inside.s.size <= limit
     ]
-    usable.sort(key=lambda e: e.reference.inside.s.size)
+    # What a fault makes of rows without a key is anyone's guess: cases with such rows come last.
+    usable.sort(key=lambda e: (_has_blind_rows(e), e.reference.inside.s.size))
     shapes: dict[object, Examined] = {}
     for e in usable:
         shapes.setdefault(e.case.shape, e)
@@ -284,7 +295,9 @@ def _by_check(  # noqa: PLR0911 - a list of rules
     gates = {f.gate for f in failed}
     checks = {f.check for f in failed}
     wrong_out = _numbers_fail(failed, "out")
-    if not wrong_out and "empty_row_is_zero" not in gates:
+    if not wrong_out and not any(
+        f.gate == "empty_row_is_zero" and f.output == "out" for f in failed
+    ):
         return _by_gradient(failed, names, cases)
     if _broken(cases) or "repeat" in gates:
         return "uninitialised"

@@ -1,5 +1,5 @@
 # ruff: noqa: ARG005 - rules of one kind share a signature
-"""Float64 models of faults that show in the output; most have a gradient to match."""
+"""Float64 models of faults that show in the output; those of masks are in mask_faults."""
 
 from __future__ import annotations
 
@@ -16,181 +16,23 @@ from lab.grading.fault_model import (
     Index,
     Model,
     Outputs,
-    Rule,
     attend,
-    grid,
-    keys,
     raw,
-    seen,
-    shifted,
 )
 from lab.grading.intermediates import masked_weights
+from lab.grading.mask_faults import MASKS
 
 if TYPE_CHECKING:
     from lab.grading.executor import Call
-    from lab.grading.intermediates import Bool, Float, Intermediates
+    from lab.grading.intermediates import Float, Intermediates
 
 
-def _causal(fault_class: str, name: str, rule: Rule) -> Model:
-    def compute(call: Call, x: Intermediates) -> Outputs | None:
-        if not call.causal:
-            return None
-        return attend(x, mask=keys(call, x) & rule(*grid(x)))
-
-    return Model(fault_class, name, compute)
-
-
-def _causal_models() -> Iterator[Model]:
-    everything = lambda i, j, o: np.ones((len(i), j.shape[1]), bool)  # noqa: E731
-    yield _causal("causal_ignored", "ignored", everything)
-    yield _causal("causal_alignment", "top-left", lambda i, j, o: j <= i)
-    yield _causal("causal_alignment", "reversed", lambda i, j, o: j <= i - o)
-    for shift in (-2, -1, 1, 2):
-        yield _causal("causal_off_by_one", f"{shift:+d}", shifted(shift))
-    yield _causal("mask_polarity", "inverted causal", lambda i, j, o: j > i + o)
-    yield _causal("mask_polarity", "inverted causal, own key", lambda i, j, o: j >= i + o)
-    for bits in (8, 16):
-        yield _causal("position_overflow", f"int{bits}", _wrapped(bits))
-    for b in BLOCKS:
-        yield _causal("block_range", f"by blocks of {b}", _by_blocks(b))
-        yield _causal("block_range", f"diagonal block of {b} skipped", _diagonal_skipped(b))
-    for bq in BLOCKS:
-        for bk in BLOCKS:
-            yield _causal("block_range", f"crossing {bq}x{bk} skipped", _crossing(bq, bk))
-            yield _causal("block_range", f"one block early {bq}x{bk}", _early(bq, bk))
-            if bq != bk:
-                yield _causal("block_bound", f"bound {bq}x{bk}", _bound(bq, bk))
-                yield _causal("block_bound", f"bound, offset {bq}x{bk}", _bound_offset(bq, bk))
-            if bq > bk:
-                yield _causal("block_bound", f"last block masked {bq}x{bk}", _last_masked(bq, bk))
-
-    def replaced(call: Call, x: Intermediates) -> Outputs | None:
-        if not call.causal or call.key_mask is None:
-            return None
-        return attend(x, mask=np.broadcast_to(keys(call, x), (*x.mask.shape[:2], *x.s.shape[2:])))
-
-    yield Model("silent_fallback", "a key mask turns causality off", replaced)
-
-
-def _by_blocks(b: int) -> Rule:
-    return lambda i, j, o: j // b * b <= i + o
-
-
-def _diagonal_skipped(b: int) -> Rule:
-    return lambda i, j, o: j // b < (i + o) // b
-
-
-def _wrapped(bits: int) -> Rule:
-    half = 1 << (bits - 1)
-    wrap = lambda n: (n + half) % (2 * half) - half  # noqa: E731
-    return lambda i, j, o: wrap(j) <= wrap(i + o)
-
-
-def _crossing(bq: int, bk: int) -> Rule:
-    return lambda i, j, o: (j // bk + 1) * bk - 1 <= i // bq * bq + o
-
-
-def _early(bq: int, bk: int) -> Rule:
-    def rule(i: Index, j: Index, o: int) -> Bool:
-        blocks = -(-np.minimum((i // bq + 1) * bq + o, j.shape[1]) // bk) - 1
-        return (j // bk < blocks) & (j <= i + o)
-
-    return rule
-
-
-def _bound(bq: int, bk: int) -> Rule:
-    return lambda i, j, o: (j // bk <= i // bq) & (j <= i + o)
-
-
-def _bound_offset(bq: int, bk: int) -> Rule:
-    return lambda i, j, o: (j // bk <= i // bq + o // bk) & (j <= i + o)
-
-
-def _last_masked(bq: int, bk: int) -> Rule:
-    def rule(i: Index, j: Index, o: int) -> Bool:
-        last = (np.minimum((i // bq + 1) * bq, len(i)) - 1 + o) // bk
-        return (j // bk < last) | ((j // bk == last) & (j <= i + o))
-
-    return rule
-
-
-def _mask_models() -> Iterator[Model]:
-    def by_mask(fault_class: str, name: str, change: Callable[[Bool], Bool]) -> Iterator[Model]:
-        """With the hidden K and V as they are, and with zeros in their place."""
-        for zeroed in (False, True):
-
-            def compute(call: Call, x: Intermediates, *, zeroed: bool = zeroed) -> Outputs | None:
-                if call.key_mask is None:
-                    return None
-                k, v = (x.k, x.v) if zeroed else raw(call, x)
-                mask = change(call.key_mask)
-                mask = mask[:, None, None, :] if mask.ndim == 2 else mask
-                return attend(x, mask=mask & seen(call, x), k=k, v=v)
-
-            yield Model(fault_class, f"{name}{', zeroed' if zeroed else ''}", compute)
-
-    yield from by_mask("padding_ignored", "ignored", np.ones_like)
-    yield from by_mask("mask_polarity", "inverted", np.logical_not)
-    yield from by_mask("padding_ignored", "late", lambda m: np.roll(m, 1, 1))
-    yield from by_mask("padding_ignored", "early", lambda m: np.roll(m, -1, 1))
-    yield from by_mask("padding_ignored", "taken for a prefix", _prefix)
-    yield from by_mask(
-        "batch_mixup", "mask of the first", lambda m: np.broadcast_to(m[:1], m.shape)
-    )
-    yield from by_mask("batch_mixup", "mask of the previous", lambda m: np.roll(m, 1, 0))
-    yield from by_mask("batch_mixup", "mask of the next", lambda m: np.roll(m, -1, 0))
-    for b in BLOCKS:
-        yield from by_mask("block_range", f"mask by blocks of {b}", partial(_blockwise, b=b))
-
-    def queries(call: Call, x: Intermediates) -> Outputs | None:
-        if call.key_mask is None:
-            return None
-        k, v = raw(call, x)
-        out = attend(x, mask=seen(call, x), k=k, v=v)["out"]
-        rows = np.resize(call.key_mask, (call.q.shape[0], call.q.shape[2]))
-        rows[:, : call.key_mask.shape[1]] = call.key_mask[:, : call.q.shape[2]]
-        return {"out": np.where(rows[:, None, :, None], out, 0)}
-
-    def denominator(call: Call, x: Intermediates) -> Outputs | None:
-        if call.key_mask is None:
-            return None
-        k, _ = raw(call, x)
-        s = x.scale * (x.q @ k.swapaxes(-1, -2))
-        mask = np.broadcast_to(seen(call, x), s.shape)
-        return {"out": np.where(x.mask, masked_weights(np.where(mask, s, 0), mask), 0) @ x.v}
-
-    yield Model("padding_ignored", "hides queries", queries)
-    yield Model("padding_ignored", "hidden in the denominator", denominator)
-    for zeroed in (False, True):
-        yield Model("mask_broadcast", f"along the heads, {zeroed}", _across_heads(zeroed=zeroed))
-
-
-def _across_heads(*, zeroed: bool) -> Compute:
-    def compute(call: Call, x: Intermediates) -> Outputs | None:
-        if call.key_mask is None:
-            return None
-        k, v = (x.k, x.v) if zeroed else raw(call, x)
-        heads = np.arange(x.q.shape[1]) % len(call.key_mask)
-        return attend(x, mask=call.key_mask[heads][None, :, None, :] & seen(call, x), k=k, v=v)
-
-    return compute
-
-
-def _prefix(mask: Bool) -> Bool:
-    return np.arange(mask.shape[1])[None, :] < mask.sum(1)[:, None]
-
-
-def _blockwise(mask: Bool, b: int) -> Bool:
-    padded = np.pad(mask, ((0, 0), (0, -mask.shape[1] % b)))
-    full = np.repeat(padded.reshape(len(mask), -1, b).any(-1), b, 1)
-    return full[:, : mask.shape[1]]
+ONLINE_BLOCKS = (*range(8, 72, 8), 96, 128)  # nothing in an online softmax asks for a power of 2
 
 
 def _head_models() -> Iterator[Model]:
     def mapped(name: str, index: Callable[[Index, int, int], Index], parts: str = "kv") -> Model:
         def compute(call: Call, x: Intermediates) -> Outputs | None:
-            if x.group == 1:
-                return None
             heads = np.arange(x.q.shape[1])
             chosen = index(heads, x.group, call.k.shape[1]) * x.group  # x.k is repeated
             k = x.k[:, chosen] if "k" in parts else x.k
@@ -307,10 +149,11 @@ def _block_models() -> Iterator[Model]:
         yield Model("tail_block", f"zero keys up to {b}", _zero_keys(b))
         yield Model("tail_block", f"tail of {b} twice", _twice(b))
         yield Model("length_divisibility", f"rows beyond {b}s unwritten", _unwritten(b))
+    for b in ONLINE_BLOCKS:
         for kind in ("accumulator", "sum", "inverted"):
             yield Model("stale_rescale", f"{kind}, blocks of {b}", _stale(b, kind))
     for n in (2, 3, 4, 8):
-        for kind in ("max", "even", "base two"):
+        for kind in ("max", "even", "e for base two", "base two for e"):
             yield Model("lse", f"{n} ranges merged: {kind}", _merged(n, kind))
 
 
@@ -353,7 +196,7 @@ def _twice(b: int) -> Compute:
 def _unwritten(b: int) -> Compute:
     def compute(_: Call, x: Intermediates) -> Outputs | None:
         T = x.q.shape[2]
-        if T % b == 0:
+        if T % b == 0 or b > T:  # where no row is written, `uninitialised` says more
             return None
         out = x.p @ x.v
         out[:, :, T // b * b :] = np.nan  # and any other garbage counts as that
@@ -405,8 +248,14 @@ def _merged(n: int, kind: str) -> Compute:
             total = np.exp(s - safe, where=m, out=np.zeros(s.shape)).sum(-1, keepdims=True)
             outs.append(masked_weights(s, m) @ x.v[:, :, start : start + size])
             lse = safe + np.log(np.where(total > 0, total, 1))
-            score = {"max": safe, "even": 0 * safe, "base two": lse * math.log(2)}[kind]
-            scores.append(score)
+            scores.append(
+                {
+                    "max": safe,
+                    "even": 0 * safe,
+                    "e for base two": lse * math.log(2),
+                    "base two for e": lse / math.log(2),
+                }[kind]
+            )
             seen.append(total > 0)
         weights = masked_weights(np.concatenate(scores, -1), np.concatenate(seen, -1))
         return {"out": (weights[..., None] * np.stack(outs, -2)).sum(-2)}
@@ -414,11 +263,43 @@ def _merged(n: int, kind: str) -> Compute:
     return compute
 
 
+def _index_models() -> Iterator[Model]:
+    """Block index maps that count elements: block n is read at n * b, held within the array."""
+    for b in BLOCKS:
+        for part in ("kv", "k", "v", "q", "mask", "mask of rows"):
+            yield Model("index_map", f"{part} in elements, blocks of {b}", _in_elements(part, b))
+
+
+def _in_elements(part: str, b: int) -> Compute:
+    def moved(a: Float) -> Float:
+        """Blocks of rows, axis 2, as such a map reads them; what lies beyond the array is 0."""
+        n = a.shape[2]
+        block = np.arange(n) // b
+        source = np.minimum(block * b, -(-n // b) - 1) * b + np.arange(n) % b
+        padded = np.pad(a, ((0, 0), (0, 0), (0, -n % b), (0, 0)))
+        return np.asarray(padded[:, :, source])
+
+    def compute(_: Call, x: Intermediates) -> Outputs | None:
+        mask = np.broadcast_to(x.mask, x.s.shape)
+        if part == "q":
+            return attend(x, s=x.scale * (moved(x.q) @ x.k.swapaxes(-1, -2)))
+        if part == "mask":
+            mask = moved(mask.swapaxes(2, 3).astype(float)).swapaxes(2, 3) > 0
+            return attend(x, mask=mask)
+        if part == "mask of rows":
+            return attend(x, mask=moved(mask.astype(float)) > 0)
+        k = moved(x.k) if "k" in part else x.k
+        v = moved(x.v) if "v" in part else x.v
+        return attend(x, k=k, v=v)
+
+    return compute
+
+
 FORWARD: tuple[Model, ...] = (
-    *_causal_models(),
-    *_mask_models(),
+    *MASKS,
     *_head_models(),
     *_scale_models(),
     *_axis_models(),
     *_block_models(),
+    *_index_models(),
 )

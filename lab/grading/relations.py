@@ -48,7 +48,12 @@ def relations(reference: Reference, seed: int) -> list[Relation]:
     rng = np.random.default_rng(seed)
     found = [_repeat(reference), _weights_constant(reference), _weights_one_hot(reference)]
     found += [_powers_of_two(reference), _one_query(reference, rng), _one_value(reference, rng)]
-    found += [_one_key(reference, rng), *_hidden(reference, rng), *_causality(reference, rng)]
+    found += [
+        *_reach(reference),
+        _one_key(reference, rng),
+        *_hidden(reference, rng),
+        *_causality(reference, rng),
+    ]
     return found + _permutations(reference)
 
 
@@ -157,6 +162,48 @@ def _one_value(reference: Reference, rng: np.random.Generator) -> Relation:
         return [moved, *_elsewhere(reference, base, got, case, gate, (b, h, touched))]
 
     return Relation("one_value", changed(call, v=v), verify)
+
+
+def _reach(reference: Reference) -> list[Relation]:
+    """The first key that is seen reaches every row that sees it, and gets gradient from them all.
+
+    However far away: a window that was left on, or a block skipped, has no excuse in rounding. The
+    value moves by 4096, so that a weight of 2^-14 moves the output by 1/4.
+    """
+    call, group = reference.call, reference.inside.group
+    B, Hkv, S = call.k.shape[:3]
+    mask = np.broadcast_to(visible_keys(call), (B, 1, call.q.shape[2], S))[:, 0]
+    first = mask.sum(1).argmax(-1)  # of each batch entry, the first of those that most rows see
+    v = np.array(call.v)
+    weigh = np.zeros(call.q.shape[:3], bool)
+    for b, j in enumerate(first):
+        v[b, :, j] = (v[b, :, j].astype(np.float64) + 4096.0).astype(v.dtype)
+        weigh[b] = mask[b, :, j] & (reference.inside.p[b, ..., j] > 2.0**-14)
+
+    def value(base: Answer, got: Answer, case: str, _tier: str) -> list[Finding]:
+        check = "causal" if call.causal else "accuracy"
+        return [_moved(check, "first_value", case, base.out, got.out, weigh)]
+
+    found = [Relation("first_value", changed(call, v=v), value)]
+    if call.cotangent is None:
+        return found
+    last = np.zeros(call.q.shape[:3], bool)
+    reached = np.zeros((B, Hkv, S), bool)
+    for b in range(B):
+        row = int(np.flatnonzero(mask[b].any(-1))[-1]) if mask[b].any() else 0
+        last[b, :, row] = True
+        p = reference.inside.p[b, :, row].reshape(Hkv, group, S)
+        # One head of the group suffices; that two cancel in every column is not to be feared.
+        reached[b] = mask[b, row] & (p.max(1) > 2.0**-14)
+    cotangent = np.where(last[..., None], call.cotangent, 0).astype(call.cotangent.dtype)
+
+    def gradient(_: Answer, got: Answer, case: str, _tier: str) -> list[Finding]:
+        if got.dv is None:
+            return []
+        absent = (got.dv == 0).all(-1)
+        return [_finding("grad_v", "last_cotangent", case, "dv", _as_units(absent, reached))]
+
+    return [*found, Relation("last_cotangent", changed(call, cotangent=cotangent), gradient)]
 
 
 def _one_key(reference: Reference, rng: np.random.Generator) -> Relation:
