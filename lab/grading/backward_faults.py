@@ -68,7 +68,7 @@ def _backward_models() -> Iterator[Model]:
     yield term("detached scores", lambda x: _gradients(x, ds=0 * x.ds))
     yield term("ones for the cotangent", _ones)
     for output in ("dq", "dk", "dv"):
-        yield term(f"{output} absent", lambda x, o=output: {o: 0 * _gradients(x)[o]})
+        yield Model("backward_term", f"{output} absent", _moved_gradient(output, np.zeros_like))
     for b in BLOCKS:
         yield Model("backward_term", f"last key block of {b}", _last_block(b))
         yield Model("length_divisibility", f"dK beyond {b}s zero", _truncated(b))

@@ -20,6 +20,7 @@ import numpy as np
 from lab.grading.budgets import low_precision_sum
 from lab.grading.executor import Answer, Call, changed
 from lab.grading.findings import GRADIENT_CHECK, OUTPUTS, Finding
+from lab.grading.rows import as_units, finding, moved, same, zero
 from lab.grading.tiers import TIERS, U16, U32
 from lab.problems import poison, visible
 
@@ -65,7 +66,7 @@ def empty_rows(reference: Reference, base: Answer, case: str) -> list[Finding]:
         return []
     rows = np.broadcast_to(blind, call.q.shape[:3])
     gate = "empty_row_is_zero"
-    return [_zero("empty_row", gate, case, o, getattr(base, o), rows) for o in ("out", "dq")]
+    return [zero("empty_row", gate, case, o, getattr(base, o), rows) for o in ("out", "dq")]
 
 
 # What is hidden.
@@ -81,10 +82,10 @@ def _hidden(reference: Reference, rng: np.random.Generator) -> list[Relation]:
     def verify(check: str, gate: str) -> Verify:
         def compare(base: Answer, got: Answer, case: str, _tier: str) -> list[Finding]:
             same = [
-                _same(check, gate, case, o, getattr(base, o), getattr(got, o), rest.get(o))
+                same(check, gate, case, o, getattr(base, o), getattr(got, o), rest.get(o))
                 for o in OUTPUTS
             ]
-            gone = [_zero(check, gate, case, o, getattr(got, o), hidden) for o in ("dk", "dv")]
+            gone = [zero(check, gate, case, o, getattr(got, o), hidden) for o in ("dk", "dv")]
             return same + gone
 
         return compare
@@ -116,16 +117,16 @@ def _causality(reference: Reference, rng: np.random.Generator) -> list[Relation]
 
     def future(base: Answer, got: Answer, case: str, _tier: str) -> list[Finding]:
         return [
-            _same("causal", "future_keys", case, o, getattr(base, o), getattr(got, o), earlier_rows)
+            same("causal", "future_keys", case, o, getattr(base, o), getattr(got, o), earlier_rows)
             for o in ("out", "dq")
         ]
 
     def past(_: Answer, got: Answer, case: str, _tier: str) -> list[Finding]:
         gate, later_rows = "past_cotangent", ~earlier_rows
         return [
-            _zero("grad_k", gate, case, "dk", got.dk, later_keys),
-            _zero("grad_v", gate, case, "dv", got.dv, later_keys),
-            _zero("grad_q", gate, case, "dq", got.dq, later_rows),
+            zero("grad_k", gate, case, "dk", got.dk, later_keys),
+            zero("grad_v", gate, case, "dv", got.dv, later_keys),
+            zero("grad_q", gate, case, "dq", got.dq, later_rows),
         ]
 
     k, v = _replaced(call.k, later_keys, rng), _replaced(call.v, later_keys, rng)
@@ -158,8 +159,8 @@ def _one_value(reference: Reference, rng: np.random.Generator) -> Relation:
     def verify(base: Answer, got: Answer, case: str, _tier: str) -> list[Finding]:
         gate = "one_value"
         check = "accuracy" if group == 1 else "gqa_mapping"
-        moved = _moved(check, gate, case, base.out, got.out, must_move)
-        return [moved, *_elsewhere(reference, base, got, case, gate, (b, h, touched))]
+        own = moved(check, gate, case, base.out, got.out, must_move)
+        return [own, *_elsewhere(reference, base, got, case, gate, (b, h, touched))]
 
     return Relation("one_value", changed(call, v=v), verify)
 
@@ -182,7 +183,7 @@ def _reach(reference: Reference) -> list[Relation]:
 
     def value(base: Answer, got: Answer, case: str, _tier: str) -> list[Finding]:
         check = "causal" if call.causal else "accuracy"
-        return [_moved(check, "first_value", case, base.out, got.out, weigh)]
+        return [moved(check, "first_value", case, base.out, got.out, weigh)]
 
     found = [Relation("first_value", changed(call, v=v), value)]
     if call.cotangent is None:
@@ -201,7 +202,7 @@ def _reach(reference: Reference) -> list[Relation]:
         if got.dv is None:
             return []
         absent = (got.dv == 0).all(-1)
-        return [_finding("grad_v", "last_cotangent", case, "dv", _as_units(absent, reached))]
+        return [finding("grad_v", "last_cotangent", case, "dv", as_units(absent, reached))]
 
     return [*found, Relation("last_cotangent", changed(call, cotangent=cotangent), gradient)]
 
@@ -241,13 +242,13 @@ def _elsewhere(
         other_batch, same_batch = np.ones(shape, bool), np.zeros(shape, bool)
         other_batch[b], same_batch[b] = False, True
         if shape[0] > 1:
-            findings.append(_same("multi_batch", gate, case, output, before, after, other_batch))
+            findings.append(same("multi_batch", gate, case, output, before, after, other_batch))
         if not (own[b]).all():
             rows = same_batch & ~own
-            findings.append(_same("gqa_mapping", gate, case, output, before, after, rows))
+            findings.append(same("gqa_mapping", gate, case, output, before, after, rows))
         if output in ("out", "dq"):
             check = "causal" if reference.call.causal else "accuracy"
-            findings.append(_same(check, gate, case, output, before, after, own & ~touched))
+            findings.append(same(check, gate, case, output, before, after, own & ~touched))
     return findings
 
 
@@ -259,7 +260,7 @@ def _one_query(reference: Reference, rng: np.random.Generator) -> Relation:
 
     def verify(base: Answer, got: Answer, case: str, _tier: str) -> list[Finding]:
         return [
-            _same("layout", "one_query", case, o, getattr(base, o), getattr(got, o), ~odd)
+            same("layout", "one_query", case, o, getattr(base, o), getattr(got, o), ~odd)
             for o in ("out", "dq")
         ]
 
@@ -284,7 +285,7 @@ def _permutations(reference: Reference) -> list[Relation]:
                 before = getattr(base, output)
                 step = group if axis == 1 and output in ("out", "dq") else 1
                 before = None if before is None else np.roll(before, step, axis)
-                findings.append(_same(check, gate, case, output, before, getattr(got, output)))
+                findings.append(same(check, gate, case, output, before, getattr(got, output)))
             return findings
 
         return Relation(gate, changed(call, **fields), verify)
@@ -318,7 +319,7 @@ def _powers_of_two(reference: Reference) -> Relation:
                 after = np.where(np.isnan(safe), np.nan, after.astype(np.float64))
                 before = safe
             check = GRADIENT_CHECK.get(output, "weights")
-            findings.append(_same(check, "power_of_two", case, output, before, after))
+            findings.append(same(check, "power_of_two", case, output, before, after))
         return findings
 
     return Relation("power_of_two", changed(call, v=v, cotangent=cotangent), verify)
@@ -362,20 +363,20 @@ def _sums_to_one(
     error = np.abs(sums.astype(np.float64) - 1).max(-1)
     error = np.where(keys > 0, error, 0.0)  # `empty_rows` judges the others
     units = np.where(np.isnan(error), np.inf, error / allowed)
-    return _finding("weights", gate, case, "out", units)
+    return finding("weights", gate, case, "out", units)
 
 
 def _repeat(reference: Reference) -> Relation:
     def verify(base: Answer, got: Answer, case: str, _tier: str) -> list[Finding]:
         return [
-            _same("repeatable", "repeat", case, o, getattr(base, o), getattr(got, o))
+            same("repeatable", "repeat", case, o, getattr(base, o), getattr(got, o))
             for o in OUTPUTS
         ]
 
     return Relation("repeat", reference.call, verify)
 
 
-# Comparisons. A row is named by (batch, head, row); the first broken one is reported.
+# Keys and values to change.
 
 
 def visible_keys(call: Call) -> Array:
@@ -400,45 +401,3 @@ def _replaced(x: Array, where: Array, rng: np.random.Generator) -> Array:
     """Other finite values, twice as large as N(0, 1), in the rows `where` `[B, H, rows]`."""
     other = np.asarray(2 * rng.standard_normal(x.shape)).astype(np.float32)
     return np.where(where[..., None], other, x.astype(np.float32)).astype(x.dtype)
-
-
-def _same(
-    check: str,
-    gate: str,
-    case: str,
-    output: str,
-    base: Array | None,
-    got: Array | None,
-    rows: Array | None = None,
-) -> Finding:
-    if base is None or got is None:
-        return Finding(check, gate, case, output, passed=True, units=0.0, note="not returned")
-    base, got = base.astype(np.float64), got.astype(np.float64)
-    broken = ((base != got) & ~(np.isnan(base) & np.isnan(got))).any(-1)
-    return _finding(check, gate, case, output, _as_units(broken, rows))
-
-
-def _zero(check: str, gate: str, case: str, output: str, got: Array | None, rows: Array) -> Finding:
-    if got is None:
-        return Finding(check, gate, case, output, passed=True, units=0.0, note="not returned")
-    return _finding(check, gate, case, output, _as_units((got != 0).any(-1), rows))
-
-
-def _moved(
-    check: str, gate: str, case: str, base: Array | None, got: Array | None, rows: Array
-) -> Finding:
-    assert base is not None
-    assert got is not None
-    return _finding(check, gate, case, "out", _as_units((base == got).all(-1), rows))
-
-
-def _as_units(broken: Array, rows: Array | None) -> Array:
-    return np.where(broken if rows is None else broken & rows, np.inf, 0.0)
-
-
-def _finding(check: str, gate: str, case: str, output: str, units: Array) -> Finding:
-    batch, head, row = (int(i) for i in np.unravel_index(int(units.argmax()), units.shape))
-    worst = float(units.max())
-    if worst == 0:
-        return Finding(check, gate, case, output, passed=True, units=0.0)
-    return Finding(check, gate, case, output, worst <= 1, worst, batch, head, row)

@@ -110,7 +110,9 @@ def _compile_without_dump(
         records.write_atomically(directory / ERROR_FILE, again.log_tail)
         raise UnsupportedCell(
             f"{cell.config.target.name}: the compiler ends itself on this program: "
-            f"{failures.compiler_abort(again.log_tail) or again.reason}; full text: {ERROR_FILE}"
+            f"{failures.compiler_abort(again.log_tail) or again.reason}; a check inside libtpu "
+            "failed, so leave out parts of the kernel (a dtype, a block shape, a scratch buffer) "
+            f"until it compiles; full text: {ERROR_FILE}"
         ) from None
     compiled = Compiled(answer, None)
     compiled.warnings.append(f"the compiler ended itself while it wrote the schedule: {abort}")
