@@ -7,7 +7,7 @@ comma := ,
 EXTRAS := dev,release$(if $(filter Linux,$(shell uname -s)),$(comma)tpu)
 LENGTHS := 128,256,512,1024,2048
 
-.PHONY: help sweep test test-all lint format audit mutants release verify device-check compile-newest clean
+.PHONY: help sweep test test-all lint format audit audit-quick mutants release verify device-check compile-newest clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | column -t -s "$$(printf '\t')"
@@ -39,6 +39,9 @@ format: $(VENV)/.ready ## let ruff format the code
 
 audit: $(VENV)/.ready ## how often the grader is wrong: every candidate, tables and figures (20 minutes)
 	$(BIN)/python lab/run.py task=audit audit.size=full deadline_s=7200
+
+audit-quick: $(VENV)/.ready ## the same on some candidates (a minute)
+	$(BIN)/python lab/run.py task=audit
 
 mutants: $(VENV)/.ready ## plant known defects in a copy of the grader: its tests must fail
 	$(BIN)/python scripts/mutants.py
