@@ -81,12 +81,12 @@ def _hidden(reference: Reference, rng: np.random.Generator) -> list[Relation]:
 
     def verify(check: str, gate: str) -> Verify:
         def compare(base: Answer, got: Answer, case: str, _tier: str) -> list[Finding]:
-            same = [
+            kept = [
                 same(check, gate, case, o, getattr(base, o), getattr(got, o), rest.get(o))
                 for o in OUTPUTS
             ]
             gone = [zero(check, gate, case, o, getattr(got, o), hidden) for o in ("dk", "dv")]
-            return same + gone
+            return kept + gone
 
         return compare
 

@@ -27,7 +27,7 @@ WORKER_ENVIRONMENT = {
 }
 BASE_SEED = 20_000  # calibration uses seeds below 20,000: see calibration.json
 REPEATS = 5
-CHUNK = 24  # candidates a worker process: bounds what it keeps in memory
+CHUNK = 21  # candidates a worker process: bounds what it keeps in memory
 
 
 @dataclass(frozen=True)
