@@ -51,7 +51,7 @@ _GROUPED = Shape(2, 6, 2, 24, 104, 72, causal=False, padding="none")
 _PADDED = Shape(3, 2, 2, 72, 136, 64, causal=False, padding="tail")
 _EMPTY = Shape(3, 2, 2, 40, 72, 192, causal=False, padding="empty")
 _COMBINED = Shape(2, 2, 1, 264, 328, 64, causal=True, padding="random")
-_LONG = Shape(2, 2, 2, 8, 1100, 200, causal=False, padding="tail")
+_LONG = Shape(2, 2, 2, 8, 1100, 200, causal=False, padding="random")
 _POSITIONS = Shape(1, 1, 1, 12, 33000, 16, causal=True, padding="none")
 _DECODE = Shape(2, 3, 3, 1, 77, 64, causal=True, padding="none")
 

@@ -74,6 +74,7 @@ NOT_COVERED = "not covered"  # the note of a check with nothing filed under it
 GATES: dict[str, str] = {
     "element": "errs beyond the rounding bound of its tier",
     "row": "errs in a row by more than the roundings of its tier make",
+    "forward_alone": "is wrong where no gradient is asked for",
     "empty_row_is_zero": "is not exactly 0 in a row that sees no key",
     "hidden_values": "depends on keys that the mask hides",
     "hidden_poison": "depends on NaN and Inf in keys that the mask hides",

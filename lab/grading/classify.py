@@ -141,6 +141,8 @@ def _by_pattern(  # noqa: PLR0911 - a list of patterns
         return "poison_leak"
     if all(f.gate == "repeat" for f in failed):
         return "uninitialised"
+    if all(f.gate == "forward_alone" for f in failed):
+        return "silent_fallback"  # what is differentiated is not what runs
     blind = {n: _has_blind_rows(e) for n, e in cases.items()}
     empty = any(f.gate == "empty_row_is_zero" for f in failed)
     # Numbers in `out` are those of rows that see a key: they are right if this is the fault.

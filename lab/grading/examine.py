@@ -11,7 +11,7 @@ import numpy as np
 from lab.grading.checks import CHECKS
 from lab.grading.findings import OUTPUTS, Finding
 from lab.grading.numeric import Reference, judge_attention
-from lab.grading.relations import Relation, empty_rows, relations, visible_keys
+from lab.grading.relations import Relation, empty_rows, relations, seeing_rows
 
 if TYPE_CHECKING:
     from lab.grading.cases import Case
@@ -92,7 +92,7 @@ def findings(examined: Examined, tier: str) -> list[Finding]:
         return [_contract(case, base.detail)]
     found = [Finding("contract", "answer", case.name, "", passed=True, units=0.0)]
     found += judge_attention(
-        _seeing_rows(base, examined.reference),
+        seeing_rows(base, examined.reference.call),
         examined.reference,
         tier,
         check=case.check,
@@ -106,17 +106,6 @@ def findings(examined: Examined, tier: str) -> list[Finding]:
         else:
             found += relation.verify(base, answer, case.name, tier)
     return found
-
-
-def _seeing_rows(answer: Answer, reference: Reference) -> Answer:
-    """The answer with rows that see no key set to 0: `empty_rows` judges those, and exactly."""
-    blind = ~visible_keys(reference.call).any(-1)
-    if not blind.any():
-        return answer
-    rows = np.broadcast_to(blind, reference.call.q.shape[:3])[..., None]
-    out = None if answer.out is None else np.where(rows, 0, answer.out).astype(answer.out.dtype)
-    dq = None if answer.dq is None else np.where(rows, 0, answer.dq).astype(answer.dq.dtype)
-    return replace(answer, out=out, dq=dq)
 
 
 def _contract(case: Case, detail: str) -> Finding:

@@ -12,14 +12,16 @@ Where both answers hold NaN a relation says nothing; the numeric gates reject Na
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lab.grading.budgets import low_precision_sum
+from lab.grading.cases import BY_NAME
 from lab.grading.executor import Answer, Call, changed
 from lab.grading.findings import GRADIENT_CHECK, OUTPUTS, Finding
+from lab.grading.numeric import judge_attention
 from lab.grading.rows import as_units, finding, moved, same, zero
 from lab.grading.tiers import TIERS, U16, U32
 from lab.problems import poison, visible
@@ -47,7 +49,8 @@ class Relation:
 def relations(reference: Reference, seed: int) -> list[Relation]:
     """Every relation that applies to a problem; `seed` draws the changed values."""
     rng = np.random.default_rng(seed)
-    found = [_repeat(reference), _weights_constant(reference), _weights_one_hot(reference)]
+    found = [_forward_alone(reference), _repeat(reference)]
+    found += [_weights_constant(reference), _weights_one_hot(reference)]
     found += [_powers_of_two(reference), _one_query(reference, rng), _one_value(reference, rng)]
     found += [
         *_reach(reference),
@@ -67,6 +70,33 @@ def empty_rows(reference: Reference, base: Answer, case: str) -> list[Finding]:
     rows = np.broadcast_to(blind, call.q.shape[:3])
     gate = "empty_row_is_zero"
     return [zero("empty_row", gate, case, o, getattr(base, o), rows) for o in ("out", "dq")]
+
+
+def seeing_rows(answer: Answer, call: Call) -> Answer:
+    """The answer with rows that see no key set to 0: `empty_rows` judges those, and exactly."""
+    blind = ~visible_keys(call).any(-1)
+    if not blind.any():
+        return answer
+    rows = np.broadcast_to(blind, call.q.shape[:3])[..., None]
+    out = None if answer.out is None else np.where(rows, 0, answer.out).astype(answer.out.dtype)
+    dq = None if answer.dq is None else np.where(rows, 0, answer.dq).astype(answer.dq.dtype)
+    return replace(answer, out=out, dq=dq)
+
+
+def _forward_alone(reference: Reference) -> Relation:
+    """Called for its output alone, it must be as right as where it is differentiated.
+
+    The two are different programs: a custom_vjp has one rule for each.
+    """
+
+    def verify(_: Answer, got: Answer, case: str, tier: str) -> list[Finding]:
+        judged = seeing_rows(got, reference.call)
+        gates = judge_attention(judged, reference, tier, case=case, outputs=("out",))
+        worst = max(gates, key=lambda found: found.units)
+        check = BY_NAME[case].check if case in BY_NAME else "accuracy"
+        return [replace(worst, check=check, gate="forward_alone")]
+
+    return Relation("forward_alone", changed(reference.call, cotangent=None), verify)
 
 
 # What is hidden.
