@@ -14,6 +14,7 @@ import hashlib
 import importlib
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -40,6 +41,7 @@ def _execute(path: Path, code: CodeType) -> ModuleType:
 # and jax start threads.
 _PATHS = [
     HERE / "isolation.py",
+    HERE / "aside.py",
     HERE / "guard.py",
     HERE / "wire.py",
     HERE / "claims.py",
@@ -48,7 +50,7 @@ _PATHS = [
 _CODES = [compile(path.read_text(), str(path), "exec") for path in _PATHS]
 isolation = _execute(_PATHS[0], _CODES[0])
 ISOLATED = isolation.isolate(hidden=LAB, scratch=Path.cwd())
-guard, wire, claims, custom = map(_execute, _PATHS[1:], _CODES[1:])
+aside, guard, wire, claims, custom = map(_execute, _PATHS[1:], _CODES[1:])
 
 import jax  # noqa: E402 - see above
 import jax.numpy as jnp  # noqa: E402
@@ -56,7 +58,7 @@ import numpy as np  # noqa: E402
 from jax import export  # noqa: E402
 from jax._src.pallas.mosaic import tpu_info  # noqa: E402
 from jax.experimental.pallas import tpu as pltpu  # noqa: E402
-from jax.extend.core import jaxpr_as_fun  # noqa: E402
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun  # noqa: E402
 
 for _module in ("flatbuffers", "jax._src.export.serialization"):
     importlib.import_module(_module)  # now, before a stranger's folder is searched first
@@ -74,17 +76,20 @@ class Contract(Exception):  # noqa: N818 - what was broken
 
 def _make_deny(token: str) -> Callable[[str], NoReturn]:
     """What reports a violation and ends the process; nothing can catch it."""
-    write, leave = os.write, os._exit  # bound now, lest they be replaced
+    # Bound now, lest they be replaced.
+    write, leave, alarms, code = os.write, os._exit, ALARMS, VIOLATION_EXIT
 
     def deny(reason: str) -> NoReturn:
-        write(ALARMS, f"{token} {reason}".encode(errors="replace")[:900])
-        leave(VIOLATION_EXIT)
+        try:
+            write(alarms, f"{token} {reason}".encode(errors="replace")[:900])
+        finally:
+            leave(code)
 
     return deny
 
 
 class Tracer:
-    """Answers for a stranger's file."""
+    """Answers for a stranger's file. What may call its code runs aside, and knows no Tracer."""
 
     def __init__(self, deny: Callable[[str], NoReturn]) -> None:
         self.deny = deny
@@ -92,7 +97,19 @@ class Tracer:
         self.function: Callable[..., Any] | None = None
         self.originals = guard.snapshot()
         self.walked: dict[str, str] = {}  # fingerprints of the programs that were described
-        self.local: dict[str, Callable[..., Any]] = {}
+        self.local: dict[str, Any] = {}  # programs that could not be exported
+
+    def aside(self, work: Callable[..., Any], *arguments: Any) -> tuple[Any, dict[str, Any] | None]:  # noqa: ANN401
+        """The result of work(*arguments) and None, or None and the failure as an answer."""
+        found = aside.aside(partial(_attempt, work, arguments), partial(_failed, self.file))
+        names = guard.replaced(self.originals)
+        if names:
+            self.deny(
+                f"replaces functions of the libraries it is judged with: {', '.join(names[:3])}"
+            )
+        if type(found) is not tuple:
+            return None, {"kind": "error", "detail": "meddles with how it is called"}
+        return found
 
     def load(self, header: dict[str, Any], _: Arrays) -> Reply:
         """Import the file and find the function."""
@@ -102,129 +119,150 @@ class Tracer:
         guard.Guard(
             self.deny, lab=LAB, harness=harness, folder=folder, scratch=Path.cwd()
         ).install()
-        try:
-            self.function = custom.load_file(self.file, header["function"])
-        except custom.CandidateFileError as error:
-            return {"ok": False, "detail": str(error)}, []
-        self.check_replaced()
+        self.function, failed = self.aside(custom.load_file, self.file, header["function"])
+        if failed is not None:
+            return {"ok": False, "detail": failed["detail"]}, []
         return {"ok": True, "isolated": ISOLATED}, []
 
     def trace(self, header: dict[str, Any], _: Arrays) -> Reply:
         """Turn the function into a program for one signature, without and with gradients."""
         answer: dict[str, Any] = {"kind": "ok", "detail": "", "backward_error": None}
-        try:
-            chosen = self.jaxpr(header, backward=False)
-        except BaseException as error:  # noqa: BLE001 - whatever a stranger raises is an answer
-            self.check_replaced()
-            return {**answer, **self.failure(error)}, []
-        answer["forward"] = self.describe(chosen)
+        chosen, answer["forward"], failed = self.described(header, backward=False)
+        if failed is not None:
+            return {**answer, "forward": None, **failed}, []
         backward = header["backward"]
         if backward:
-            try:
-                chosen = self.jaxpr(header, backward=True)
-                answer["with_gradients"] = self.describe(chosen)
-            except BaseException as error:  # noqa: BLE001 - same
-                answer["backward_error"] = self.failure(error)["detail"]
-                backward = False
+            with_gradients, description, failed = self.described(header, backward=True)
+            backward = failed is None
+            if failed is None:
+                chosen, answer["with_gradients"] = with_gradients, description
+            else:
+                answer["backward_error"] = failed["detail"]
         self.check_stable(header, chosen, backward=backward)
-        self.check_replaced()
-        try:
-            program = export.export(jax.jit(jaxpr_as_fun(chosen)), platforms=["cpu"])
-            data = program(*_abstract(header, backward=backward)).serialize()
-        except BaseException as error:  # noqa: BLE001 - e.g. what this interpreter cannot do
-            return {**answer, "exported": False, "detail": self.failure(error)["detail"]}, []
+        data, failed = self.aside(_exported, chosen, header, backward)
+        if failed is not None:  # e.g. what this interpreter cannot do
+            return {**answer, "exported": False, "detail": failed["detail"]}, []
         answer["exported"] = True
         return answer, [np.frombuffer(bytes(data), np.uint8)]
 
-    def jaxpr(self, header: dict[str, Any], *, backward: bool, how: Any = True) -> Any:  # noqa: ANN401
-        """The closed jaxpr of one signature. Kernels are interpreted, whatever they ask for."""
-        arguments = _abstract(header, backward=backward)
-        with pltpu.force_tpu_interpret_mode(how):  # True: as plain HLO
-            return jax.jit(self.flat(header, backward=backward)).trace(*arguments).jaxpr
+    def described(self, header: dict[str, Any], *, backward: bool) -> tuple[Any, Any, Any]:
+        """A program, what it is made of, as JSON, and None; or why there is none."""
+        program, failed = self.aside(_jaxpr, self.function, header, backward)
+        if failed is not None:
+            return None, None, failed
+        description, failed = self.aside(_describe, program)
+        return program, description, failed
 
     def check_stable(self, header: dict[str, Any], first: Any, *, backward: bool) -> None:  # noqa: ANN401
         """A violation if tracing the same function again gives another program."""
-        try:
-            second = claims.fingerprint(self.jaxpr(header, backward=backward))
-        except BaseException as error:  # noqa: BLE001 - once it did not raise
-            second = self.failure(error)["detail"]
-        self.walked[header["id"]] = claims.fingerprint(first)
-        if second != self.walked[header["id"]]:
+        again, _ = self.aside(_jaxpr, self.function, header, backward)
+        prints = [self.aside(claims.fingerprint, program)[0] for program in (first, again)]
+        self.walked[header["id"]] = prints[0]
+        if prints[0] is None or prints[1] != prints[0]:
             self.deny(UNSTABLE)
-
-    def flat(self, header: dict[str, Any], *, backward: bool) -> Callable[..., Any]:
-        """The function as one of arrays only: (q, k, v[, key_mask][, cotangent]) -> arrays."""
-        assert self.function is not None
-        function = self.function
-
-        def call(*arrays: Any) -> tuple[Any, ...]:  # noqa: ANN401
-            q, k, v, *rest = arrays
-            key_mask = rest.pop(0) if header["key_mask"] else None
-
-            def forward(q: Any, k: Any, v: Any) -> Any:  # noqa: ANN401
-                out = function(
-                    q, k, v, causal=header["causal"], key_mask=key_mask, scale=header["scale"]
-                )
-                _check_result(out, q, header["output_dtype"])
-                return out
-
-            if not backward:
-                return (forward(q, k, v),)
-            out, pullback = jax.vjp(forward, q, k, v)
-            return (out, *pullback(rest.pop(0)))
-
-        return call
-
-    def describe(self, closed: Any) -> dict[str, Any]:  # noqa: ANN401
-        """What the program is made of, as JSON."""
-        described: dict[str, Any] = claims.walk(closed, lab=str(LAB)).to_json()
-        return described
 
     def call(self, header: dict[str, Any], arrays: Arrays) -> Reply:
         """Call the function itself on arrays, in TPU interpret mode; kernels run as on a chip."""
-        try:
-            with pltpu.force_tpu_interpret_mode(pltpu.InterpretParams()):
-                result = _evaluate(self.callable(header), arrays, self.deny)
-        except BaseException as error:  # noqa: BLE001 - whatever a stranger raises is an answer
-            self.check_replaced()
-            return self.failure(error), []
-        self.check_replaced()
-        return {"kind": "ok"}, result
+        program = self.program(header) if header["compiled"] else None
+        found, failed = self.aside(_called, self.function, program, header, arrays)
+        if failed is not None:
+            return failed, []
+        outputs, problem = found
+        if problem:
+            self.deny(problem)
+        return {"kind": "ok"}, outputs
 
-    def callable(self, header: dict[str, Any]) -> Callable[..., Any]:
-        """The function as it is, or compiled, once, for a signature that could not be exported."""
-        if not header["compiled"]:
-            return self.flat(header, backward=header["backward"])
+    def program(self, header: dict[str, Any]) -> Any:  # noqa: ANN401
+        """The program, compiled once, of a signature that could not be exported."""
         if header["id"] not in self.local:
-            how = pltpu.InterpretParams()
-            program = self.jaxpr(header, backward=header["backward"], how=how)
-            if claims.fingerprint(program) != self.walked[header["id"]]:
+            program, _ = self.aside(_jaxpr, self.function, header, header["backward"], False)
+            if self.aside(claims.fingerprint, program)[0] != self.walked[header["id"]]:
                 self.deny(UNSTABLE)
             self.local[header["id"]] = jax.jit(jaxpr_as_fun(program))
         return self.local[header["id"]]
 
-    def failure(self, error: BaseException) -> dict[str, Any]:
-        """An exception as an answer."""
-        if isinstance(error, Contract):
-            return {"kind": "error", "detail": str(error)}
-        name, detail = type(error).__name__, custom.describe(error, self.file)
-        own_refusal = isinstance(error, NotImplementedError) and _raised_in(error, self.file)
-        if name == "UnsupportedCell" or own_refusal:
-            return {"kind": "unsupported", "detail": str(error) or name}
-        needs_values = (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError)
-        if isinstance(error, needs_values):
-            detail = f"cannot be traced by jax.jit (it needs concrete values): {detail}"
-        else:
-            detail = f"raises {detail}"
-        return {"kind": "error", "detail": detail}
 
-    def check_replaced(self) -> None:
-        """A violation if the stranger's code replaced functions of the libraries it runs on."""
-        names = guard.replaced(self.originals)
-        if names:
-            self.deny(
-                f"replaces functions of the libraries it is judged with: {', '.join(names[:3])}"
+# What may run a stranger's code: functions of this file alone, with no Tracer in reach.
+
+
+def _attempt(work: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, None]:
+    return work(*arguments), None
+
+
+def _failed(file: Path, error: BaseException) -> tuple[None, dict[str, Any]]:
+    """An exception as an answer."""
+    if isinstance(error, Contract | custom.CandidateFileError):
+        return None, {"kind": "error", "detail": str(error)}
+    name, detail = type(error).__name__, custom.describe(error, file)
+    own_refusal = isinstance(error, NotImplementedError) and _raised_in(error, file)
+    if name == "UnsupportedCell" or own_refusal:
+        return None, {"kind": "unsupported", "detail": str(error) or name}
+    needs_values = (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError)
+    if isinstance(error, needs_values):
+        detail = f"cannot be traced by jax.jit (it needs concrete values): {detail}"
+    else:
+        detail = f"raises {detail}"
+    return None, {"kind": "error", "detail": detail}
+
+
+def _jaxpr(
+    function: Callable[..., Any], header: dict[str, Any], backward: bool, as_hlo: bool = True
+) -> Any:  # noqa: ANN401
+    """The closed jaxpr of one signature. Kernels are interpreted, whatever they ask for."""
+    how: Any = True if as_hlo else pltpu.InterpretParams()
+    with pltpu.force_tpu_interpret_mode(how):
+        program = jax.jit(_flat(function, header, backward=backward)).trace(
+            *_abstract(header, backward=backward)
+        )
+        return program.jaxpr
+
+
+def _describe(closed: Any) -> dict[str, Any]:  # noqa: ANN401
+    """What a program is made of, as JSON."""
+    if type(closed) is not ClosedJaxpr:
+        raise Contract("is traced to something else than a program")
+    described: dict[str, Any] = claims.walk(closed, lab=str(LAB)).to_json()
+    return described
+
+
+def _exported(closed: Any, header: dict[str, Any], backward: bool) -> bytes:  # noqa: ANN401
+    program = export.export(jax.jit(jaxpr_as_fun(closed)), platforms=["cpu"])
+    return bytes(program(*_abstract(header, backward=backward)).serialize())
+
+
+def _called(
+    function: Callable[..., Any],
+    program: Any,  # noqa: ANN401
+    header: dict[str, Any],
+    arrays: Arrays,
+) -> tuple[Arrays, str | None]:
+    with pltpu.force_tpu_interpret_mode(pltpu.InterpretParams()):
+        called = program or _flat(function, header, backward=header["backward"])
+        return _evaluate(called, arrays)
+
+
+def _flat(
+    function: Callable[..., Any], header: dict[str, Any], *, backward: bool
+) -> Callable[..., Any]:
+    """The function as one of arrays only: (q, k, v[, key_mask][, cotangent]) -> arrays."""
+
+    def call(*arrays: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        q, k, v, *rest = arrays
+        key_mask = rest.pop(0) if header["key_mask"] else None
+
+        def forward(q: Any, k: Any, v: Any) -> Any:  # noqa: ANN401
+            out = function(
+                q, k, v, causal=header["causal"], key_mask=key_mask, scale=header["scale"]
             )
+            _check_result(out, q, header["output_dtype"])
+            return out
+
+        if not backward:
+            return (forward(q, k, v),)
+        out, pullback = jax.vjp(forward, q, k, v)
+        return (out, *pullback(rest.pop(0)))
+
+    return call
 
 
 class Runner:
@@ -251,9 +289,12 @@ class Runner:
     def call(self, header: dict[str, Any], arrays: Arrays) -> Reply:
         """Run a program."""
         try:
-            return {"kind": "ok"}, _evaluate(self.programs[header["id"]], arrays, self.deny)
+            outputs, problem = _evaluate(self.programs[header["id"]], arrays)
         except Exception as error:  # noqa: BLE001 - what the compiler or runtime says is an answer
             return {"kind": "error", "detail": f"fails: {custom.describe(error)}"}, []
+        if problem:
+            self.deny(problem)
+        return {"kind": "ok"}, outputs
 
 
 def _abstract(header: dict[str, Any], *, backward: bool) -> list[Any]:
@@ -276,20 +317,19 @@ def _check_result(out: Any, q: Any, dtype: str) -> None:  # noqa: ANN401
         raise Contract(f"returns dtype {out.dtype}, expected {dtype}")
 
 
-def _evaluate(
-    function: Callable[..., Any], arrays: Arrays, deny: Callable[[str], NoReturn]
-) -> Arrays:
-    """Call on fresh copies; every leaf is awaited and copied out; inputs must stay as they were."""
+def _evaluate(function: Callable[..., Any], arrays: Arrays) -> tuple[Arrays, str | None]:
+    """Call on fresh copies; every leaf is awaited and copied out. And what befell the inputs."""
     inputs = [jnp.array(a, copy=True) for a in arrays]
     jax.block_until_ready(inputs)
     outputs = jax.block_until_ready(function(*inputs))
     copies = [np.array(leaf) for leaf in outputs]
+    problem = None
     for name, before, after in zip(["q", "k", "v", "4th", "5th"], arrays, inputs, strict=False):
         if after.is_deleted():
-            deny(f"deletes its input {name} (donation)")
-        if _digest(before) != _digest(np.asarray(after)):
-            deny(f"writes into its input {name}")
-    return copies
+            problem = f"deletes its input {name} (donation)"
+        elif _digest(before) != _digest(np.asarray(after)):
+            problem = f"writes into its input {name}"
+    return copies, problem
 
 
 def _digest(array: np.ndarray[Any, np.dtype[Any]]) -> bytes:
@@ -320,6 +360,7 @@ def main() -> None:
         text = inbox.read(wire.header_length(prefix))
         header, size = wire.decode_header(text, max_bytes=sys.maxsize)
         arrays = wire.decode_arrays(header, inbox.read(size))
+        nonce = header.pop("nonce")  # for the answer alone: a stranger's frames may see the header
         if header["op"] == "start":
             deny = _make_deny(header["alarm"])
             roles["role"] = Tracer(deny) if header["role"] == "tracer" else Runner(deny)
@@ -327,7 +368,7 @@ def main() -> None:
         else:
             reply = getattr(roles["role"], header["op"])(header, arrays)
         answer, results = reply
-        outbox.write(wire.encode({**answer, "nonce": header["nonce"]}, results))
+        outbox.write(wire.encode({**answer, "nonce": nonce}, results))
         outbox.flush()
 
 

@@ -16,12 +16,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-DOTS = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general")
+DOTS = ("dot_general", "scaled_dot", "conv_general_dilated", "ragged_dot", "ragged_dot_general")
 KERNELS = ("pallas_call", "core_map", "mpmd_map")
-PRODUCTS = ("mul", "exp", "exp2")
+# What moves, selects or converts values, and cannot multiply them. Anything else of the size of
+# attention's products, outside of a kernel, computes them.
+LAYOUT = (
+    "broadcast_in_dim", "concatenate", "convert_element_type", "copy", "copy_p", "device_put",
+    "dynamic_slice", "dynamic_update_slice", "expand_dims", "gather", "iota", "pad", "reshape",
+    "rev", "select_n", "slice", "squeeze", "stop_gradient", "transpose",
+)  # fmt: skip
+# The result does not follow from the arguments; or the program is another one on another machine.
+FICKLE = ("rng_uniform", "platform_index")
 HOST_WORDS = ("callback", "debug_print", "infeed", "outfeed", "outside_call")
 CALLS = ("jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "custom_jvp_call",
          "custom_vjp_call")  # fmt: skip
@@ -46,9 +56,11 @@ class Program:
     Attributes:
         dots: the matrix products that the result depends on.
         kernels: the `pallas_call`s that the result depends on, by name, and their number.
-        largest_outside: elements of the largest product or exponential outside of kernels.
+        largest_outside: elements of the largest operand or result of an operation outside of
+            kernels that computes (not of one that moves or converts).
         host_calls: primitives that call Python on the host, e.g. `pure_callback`.
         native_calls: primitives that call native functions, e.g. `ffi_call`.
+        fickle: primitives that make it another function at another time or on another machine.
         lab_files: files of the lab that contributed equations.
         constant_bytes: bytes of arrays baked into the program.
         reads_inputs: whether the results depend on any of q, k, v.
@@ -59,6 +71,7 @@ class Program:
     largest_outside: int
     host_calls: tuple[str, ...]
     native_calls: tuple[str, ...]
+    fickle: tuple[str, ...]
     lab_files: tuple[str, ...]
     constant_bytes: int
     reads_inputs: bool
@@ -85,6 +98,7 @@ def walk(closed: Any, *, lab: str = "") -> Program:  # noqa: ANN401 - a ClosedJa
         largest_outside=largest,
         host_calls=tuple(sorted({n for n in names if any(word in n for word in HOST_WORDS)})),
         native_calls=tuple(sorted({n for n in names if n in NATIVE})),
+        fickle=tuple(sorted({n for n in names if n in FICKLE})),
         lab_files=tuple(sorted(_files(equations, lab))) if lab else (),
         constant_bytes=sum(getattr(c, "nbytes", 0) for c in _constants(closed)),
         reads_inputs=any(v in read for v in closed.jaxpr.invars[:3]),
@@ -99,16 +113,30 @@ def fingerprint(closed: Any) -> str:  # noqa: ANN401 - a ClosedJaxpr
     for equation, inside in _equations(closed.jaxpr):
         literals = [str(v.val) for v in equation.invars if isinstance(v, core.Literal)]
         outs = [str(v.aval) for v in equation.outvars]
-        digest.update(repr((equation.primitive.name, inside, literals, outs)).encode())
+        settings = sorted((k, repr(v)) for k, v in equation.params.items() if _is_plain(v))
+        digest.update(repr((equation.primitive.name, inside, literals, outs, settings)).encode())
+    for constant in _constants(closed):
+        digest.update(np.asarray(constant).tobytes())
     return digest.hexdigest()
 
 
-def program_problem(program: Program) -> str | None:
+def _is_plain(value: Any) -> bool:  # noqa: ANN401
+    """Numbers, names and tuples of them: what prints alike in two traces of one program."""
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def program_problem(program: Program) -> str | None:  # noqa: PLR0911 - a list of reasons
     """What no attention function needs, claim or not; None if there is nothing of the kind."""
     if program.host_calls:
         return f"calls back to Python on the host ({', '.join(program.host_calls)})"
     if program.native_calls:
         return f"calls native functions ({', '.join(program.native_calls)})"
+    if "platform_index" in program.fickle:
+        return "is another program on another platform: only what runs here could be graded"
+    if program.fickle:
+        return f"draws random numbers ({', '.join(program.fickle)}): a call does not repeat"
     if program.lab_files:
         return f"runs the lab's own code ({', '.join(program.lab_files)}): bring your own kernel"
     if program.constant_bytes > MAX_CONSTANT_BYTES:
@@ -134,7 +162,7 @@ def pallas_problem(program: Program, *, products: int) -> str | None:
         return f"claims pallas, but has dots outside of pallas_call: {listed}"
     if program.largest_outside >= products:
         return (
-            "claims pallas, but multiplies arrays the size of attention's products "
+            "claims pallas, but computes with arrays the size of attention's products "
             f"({program.largest_outside} elements) outside of pallas_call"
         )
     if not inside:
@@ -217,8 +245,10 @@ def _products(
         elif name in DOTS:
             left, right = (str(var.aval.dtype) for var in equation.invars[:2])
             dots[inside, (left, right), str(equation.outvars[0].aval.dtype)] += 1
-        elif name in PRODUCTS and inside is None:
-            largest = max(largest, math.prod(equation.outvars[0].aval.shape))
+        elif inside is None and name not in LAYOUT and not _nested(equation):
+            atoms = (*equation.invars, *equation.outvars)
+            sizes = [math.prod(getattr(atom.aval, "shape", ())) for atom in atoms]
+            largest = max(largest, *sizes)
     listed = tuple(Dot(*key, count) for key, count in sorted(dots.items(), key=str))
     return listed, dict(kernels), largest
 

@@ -89,6 +89,12 @@ def summarise(
         rejection = f"no gradients: {missing}"
     if rejection is None and uncovered_core:
         rejection = f"the minimum core is not supported: {', '.join(uncovered_core)}"
+    undeclared = [e for e in examined if e.answer.kind == "unsupported" and not _declared(e)]
+    if rejection is None and 2 * len(undeclared) > len(examined):
+        rejection = (
+            f"refuses {len(undeclared)} of {len(examined)} cases and declares none of it: "
+            f"say so by candidate.supports ({undeclared[0].answer.detail})"
+        )
     fault = _fault(examined, verdict) if rejection is None else Fault(None, rejection)
     if fault.fault_class and verdict.name == "accepted_lower_tier" and not fault.by_rounding:
         verdict = Verdict("rejected", None, verdict.declared, verdict.declared, verdict.vacuous)
@@ -109,6 +115,11 @@ def summarise(
             **_details(examined, verdict, declared, uncovered, missing, rejection),
         },
     )
+
+
+def _declared(one: Examined) -> bool:
+    """Whether a refusal is one that the candidate's declaration made, not its code."""
+    return "candidate.supports" in one.answer.detail
 
 
 def _fault(examined: Sequence[Examined], verdict: Verdict) -> Fault:

@@ -75,6 +75,7 @@ class Guard:
         self._own_process = os.path.realpath("/proc/self")
         own = (folder / "lab.py", folder / "lab")
         self._lab_is_theirs = any(p.exists() and os.path.realpath(p) != self._lab for p in own)
+        self._changes, self._writing = CHANGES_PATH, WRITE_FLAGS
         self._fixed = {event: what for what, events in FORBIDDEN.items() for event in events}
 
     def install(self) -> None:
@@ -88,7 +89,7 @@ class Guard:
             self._check_import(args[0])
         elif event in self._fixed:
             self._deny(f"{self._fixed[event]} ({event})")
-        elif event in CHANGES_PATH:
+        elif event in self._changes:
             self._check_change(self._real(args[0]), event)
         elif event == "object.__setattr__" and args[1] == "__code__":
             self._deny(f"rewrites the code of {getattr(args[0], '__name__', 'a function')}")
@@ -106,7 +107,7 @@ class Guard:
         other = where.startswith("/proc/") and where.split("/")[2].isdigit()
         if other and (where.endswith("/mem") or not _inside(where, self._own_process)):
             self._deny(f"opens {where}: another process, or raw memory")
-        by_flags = isinstance(flags, int) and bool(flags & WRITE_FLAGS)
+        by_flags = isinstance(flags, int) and bool(flags & self._writing)
         if by_flags or (isinstance(mode, str) and bool(set(mode) & set("wax+"))):
             self._check_change(where, "open")
 
@@ -124,13 +125,16 @@ def _inside(path: str, directory: str) -> bool:
 
 
 def snapshot() -> Originals:
-    """What can be called in the watched libraries as it is now, with the functions' code."""
-    return {key: (value, _code(value)) for key, value in _callables()}
+    """What the watched libraries can be called for as it is now, with the functions' code.
+
+    Of the harness's own files its constants too.
+    """
+    return {key: (value, _code(value)) for key, value in _watched()}
 
 
 def replaced(originals: Originals) -> list[str]:
     """Names of what is no longer the original; additions do not count."""
-    now = dict(_callables())
+    now = dict(_watched())
     return [
         ".".join(key)
         for key, (value, code) in originals.items()
@@ -142,14 +146,14 @@ def _code(value: object) -> object:
     return value.__code__ if isinstance(value, FunctionType) else None
 
 
-def _callables() -> Iterator[tuple[tuple[str, str], object]]:
+def _watched() -> Iterator[tuple[tuple[str, str], object]]:
     for name, module in list(sys.modules.items()):
         watched = name.split(".")[0] in WATCHED_PACKAGES or name in WATCHED_MODULES
-        watched = watched or name.startswith("sandbox_")  # the harness's own files
-        if not watched or not isinstance(module, ModuleType):
+        own = name == "__main__" or name.startswith("sandbox_")  # the harness's files
+        if not (watched or own) or not isinstance(module, ModuleType):
             continue
         for attribute, value in list(vars(module).items()):
-            if not callable(value):
+            if not callable(value) and (not own or attribute.startswith("__")):
                 continue
             yield (name, attribute), value
             if isinstance(value, type) and value.__module__ == name:

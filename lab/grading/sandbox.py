@@ -247,8 +247,18 @@ class Sandbox:
         exported = [s for s in signatures if self._traced[s].exported]
         if self.report.in_place_calls or not exported:
             return
-        signature = exported[0]
-        inputs = [signature.fresh_values() for _ in range(IN_PLACE_CALLS)]
+        # The smallest twice, and the smallest that is causal and that has a mask.
+        for signature in dict.fromkeys(
+            [
+                *exported[:1],
+                *[s for s in exported if s.causal][:1],
+                *[s for s in exported if s.key_mask][:1],
+            ]
+        ):
+            self._compare_one_in_place(signature, IN_PLACE_CALLS if signature is exported[0] else 1)
+
+    def _compare_one_in_place(self, signature: Signature, times: int) -> None:
+        inputs = [signature.fresh_values() for _ in range(times)]
         request = {"op": "call", "compiled": False, **signature.header(), "backward": False}
         doing = "being called outside of a trace"
         for arrays in inputs:

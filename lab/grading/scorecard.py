@@ -34,6 +34,8 @@ def render(section: RubricSection, title: str) -> RenderableType:
         ("░" * (BAR - filled), "dim"),
         f"   tier {section.tier}" if section.tier else "",
     )
+    if refused := section.details.get("unsupported_cases"):
+        head.append(f"   {len(refused)} of {section.details['cases']} cases refused", "yellow")
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     for column in ("", "risk", "points", "what happened"):
         table.add_column(column, justify="right" if column == "points" else "left")

@@ -63,13 +63,13 @@ class Signature:
         return asdict(self)
 
     def fresh_values(self) -> list[Array]:
-        """Arguments nobody has seen: normal values, and a mask that hides the last key."""
+        """Arguments nobody has seen: normal values; a mask hides the last third of the keys."""
         generator = np.random.default_rng()
         arrays: list[Array] = []
         for shape, dtype in self.arguments:
             if dtype == "bool":
                 mask = np.ones(shape, bool)
-                mask[:, -1] = shape[1] == 1
+                mask[:, shape[1] - shape[1] // 3 :] = False
                 arrays.append(mask)
             else:
                 arrays.append(generator.standard_normal(shape).astype(dtype))

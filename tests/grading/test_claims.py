@@ -118,7 +118,7 @@ def test_dots_spelled_as_multiply_and_sum_are_seen_by_their_size() -> None:
         logits = (q[:, :, :, None] * k[:, :, None]).sum(-1)
         return kernel(q, k, v) + jnp.einsum("bhtt->bht", logits)[..., None]
 
-    assert "multiplies arrays the size of attention's products" in (problem(spelled) or "")
+    assert "computes with arrays the size of attention's products" in (problem(spelled) or "")
 
 
 def test_a_kernel_without_a_dot_is_no_attention() -> None:

@@ -284,3 +284,22 @@ def test_a_fault_on_half_of_the_seeds_is_found_on_those(fake, small_cases, witho
 def test_unknown_names_are_usage_errors(fake, small_cases, wrong):
     with pytest.raises(UserError, match="allowed are"):
         graded(fake(), small_cases, **wrong)
+
+
+def test_code_that_refuses_most_cases_without_a_declaration_is_rejected(fake, small_cases):
+    def refusing(detail, count):
+        class Refusing:
+            def run(self, calls):
+                answers = fake().run(calls)
+                return [
+                    Answer("unsupported", detail=detail) if n >= count else answer
+                    for n, answer in enumerate(answers)
+                ]
+
+        return Refusing()
+
+    record = graded(refusing("no such shapes", 10), small_cases)
+    assert record.verdict == "rejected"
+    assert "declares none of it" in record.details["rejection"]
+    declared = graded(refusing("outside candidate.supports.key_mask", 10), small_cases)
+    assert declared.details["rejection"] is None or "core" in declared.details["rejection"]

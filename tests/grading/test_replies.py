@@ -17,6 +17,7 @@ PROGRAM = Program(
     largest_outside=7,
     host_calls=("pure_callback",),
     native_calls=(),
+    fickle=(),
     lab_files=(),
     constant_bytes=3,
     reads_inputs=True,

@@ -225,8 +225,8 @@ def attention(q, k, v, *, causal, key_mask, scale):
     assert "home is cwd is tmp True" in log
     assert "TOKEN" not in log
     # Only the calls in place had values, two of them, and none that is graded.
-    assert report.in_place_calls == 2
-    assert log.rstrip().endswith("calls with values 2")
+    assert report.in_place_calls == 3
+    assert log.rstrip().endswith("calls with values 3")
     if report.namespaces:
         assert "lab holds []" in log
     assert set(report.execution.values()) == {"isolated"}
