@@ -108,6 +108,9 @@ def _execute(dump: Path | None, op: str, machine: Machine) -> _Executed:
         return _Executed(None, None, f"unknown format of a schedule: {error}", unread=True)
     if isinstance(result, NoEstimate):
         return _Executed(program, None, result.reason, unread=False)
+    if not result.latencies:  # these cycles would be a lower bound, which looks like a fast kernel
+        reason = f"this libtpu dumped the schedule of {op} without the units' latencies"
+        return _Executed(program, None, reason, unread=True)
     return _Executed(program, result, None, unread=False)
 
 

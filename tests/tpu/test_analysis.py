@@ -75,6 +75,18 @@ def test_a_damaged_schedule_says_so_and_the_rest_stands(dump: Path, damage: str)
     assert CALL in str(found.no_estimate)
 
 
+def test_a_schedule_without_latencies_is_no_small_number(dump: Path) -> None:
+    (path,) = dump.glob(f"*-{CALL}-*-packed-bundles-post-ra.txt.gz")
+    lines = gzip.decompress(path.read_bytes()).decode().rstrip().splitlines()
+    lines[-1] += " /* exit bundle: %f = g */"  # which the last pass alone writes
+    path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    program = analysis.analyse(read("hlo"), read("profile"), dump, V5E)
+    call = next(op for op in program.ops if op.pallas)
+    assert call.schedule is None
+    assert any("latencies" in line for line in program.unread)
+    assert choose(call, V5E) == ("static_profile", 93_820)
+
+
 def test_a_damaged_slot_file_costs_the_table_alone(dump: Path) -> None:
     (path,) = dump.glob(f"*-{CALL}-*-pre-delay_hlo-static-per-bundle-utilization.txt.gz")
     path.write_bytes(gzip.compress(b"== SOMETHING ELSE\n"))
