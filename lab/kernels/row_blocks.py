@@ -38,26 +38,30 @@ Columns that are not visible, or are padding, hold anything, NaN included.
 """
 
 
-def auto_block_rows(q_len: int, kv_len: int, element_bytes: int) -> int:
+def auto_block_rows(q_len: int, kv_len: int, element_bytes: int, tile_rows: int = SUBLANES) -> int:
     """Choose how many rows a block has: what fits the VMEM budget, spread evenly over T.
 
     Args:
         q_len: rows of a head, T.
         kv_len: elements of a row, S.
         element_bytes: VMEM bytes for each element of a block, buffers and temporaries together.
+        tile_rows: rows of the tallest tile among the arrays: 8 for fp32, 16 for bf16. Where blocks
+            are no whole tiles v5e's compiler repacks them, and tpu7x's refuses.
 
     Raises:
         UnsupportedCell: one tile of rows is too much already.
     """
-    tile_bytes = SUBLANES * _round_up(kv_len, LANES) * element_bytes
-    fitting = VMEM_BUDGET_BYTES // tile_bytes * SUBLANES
+    tile_bytes = tile_rows * _round_up(kv_len, LANES) * element_bytes
+    fitting = VMEM_BUDGET_BYTES // tile_bytes * tile_rows
+    if not fitting and tile_rows > SUBLANES:
+        return auto_block_rows(q_len, kv_len, element_bytes)
     if not fitting:
         raise UnsupportedCell(
-            f"{SUBLANES} rows of {kv_len} keys take {tile_bytes / 2**20:.1f} MiB of VMEM, the "
+            f"{tile_rows} rows of {kv_len} keys take {tile_bytes / 2**20:.1f} MiB of VMEM, the "
             f"budget is {VMEM_BUDGET_BYTES >> 20} MiB: this kernel holds whole rows"
         )
     blocks = pl.cdiv(q_len, min(fitting, MAX_BLOCK_ROWS))
-    return _round_up(pl.cdiv(q_len, blocks), SUBLANES)
+    return _round_up(pl.cdiv(q_len, blocks), tile_rows)
 
 
 def map_rows(
@@ -86,9 +90,9 @@ def map_rows(
     if block_rows is None:
         # Every block is double-buffered; Mosaic keeps a Bool as int32. The temporaries of
         # `compute` pass through registers: what it does keep fits beside the budget.
-        streamed = sum(x.dtype.itemsize for x in operands) + jnp.dtype(dtype).itemsize
-        element_bytes = 2 * (streamed + (0 if mask is None else 4))
-        block_rows = auto_block_rows(q_len, kv_len, element_bytes)
+        sizes = [*(x.dtype.itemsize for x in operands), jnp.dtype(dtype).itemsize]
+        element_bytes = 2 * (sum(sizes) + (0 if mask is None else 4))
+        block_rows = auto_block_rows(q_len, kv_len, element_bytes, SUBLANES * 4 // min(sizes))
 
     def call(operands: tuple[jax.Array, ...], mask: jax.Array | None) -> jax.Array:
         return _call(compute, operands, mask, dtype, block_rows, interpret)

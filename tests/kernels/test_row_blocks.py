@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,15 +32,17 @@ def equations(jaxpr: Any) -> Iterator[Any]:
 def test_auto_rows_fill_the_budget_evenly_in_whole_tiles() -> None:
     from lab.kernels.row_blocks import MAX_BLOCK_ROWS, VMEM_BUDGET_BYTES, auto_block_rows
 
-    for q_len, kv_len, element_bytes in [(2048, 2048, 20), (2048, 2048, 28), (1000, 4096, 32)]:
-        rows = auto_block_rows(q_len, kv_len, element_bytes)
+    sizes = [(2048, 2048, 20), (2048, 2048, 28), (1000, 4096, 32)]
+    for (q_len, kv_len, element_bytes), tile in itertools.product(sizes, (8, 16)):
+        rows = auto_block_rows(q_len, kv_len, element_bytes, tile)
         blocks = -(-q_len // rows)
-        assert rows % 8 == 0
+        assert rows % tile == 0
         assert rows * kv_len * element_bytes <= VMEM_BUDGET_BYTES
-        assert blocks * rows - q_len < 8 * blocks
+        assert blocks * rows - q_len < tile * blocks
     assert auto_block_rows(5, 128, 20) == 8
     assert auto_block_rows(4096, 128, 20) == MAX_BLOCK_ROWS
     assert auto_block_rows(2048, 40_000, 20) == 8
+    assert auto_block_rows(2048, 40_000, 20, 16) == 8  # better split tiles than no kernel
 
 
 def test_rows_too_long_for_vmem_are_refused_with_the_size() -> None:
