@@ -15,6 +15,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from lab.errors import UnsupportedCell, UserError
 PACKAGE_ROOT = Path(__file__).resolve().parent.parent
 LOG_FILE = "worker.log"
 LOG_TAIL_CHARACTERS = 4000
+STOP_POLL_S = 0.05
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -60,6 +63,7 @@ def call(
     deadline_s: float,
     env: dict[str, str] | None = None,
     directory: Path | None = None,
+    stop: threading.Event | None = None,
 ) -> dict[str, Any]:
     """Run `target` ("module:function") on `payload` in a new process and return its answer.
 
@@ -69,9 +73,10 @@ def call(
         deadline_s: seconds until the process group is killed.
         env: environment variables added to this process's own.
         directory: where the process's output is added to `worker.log`; kept nowhere if None.
+        stop: once it is set by another thread, the process group is killed.
 
     Raises:
-        DeadlineExceeded: time is up.
+        DeadlineExceeded: time is up, or `stop` is set.
         WorkerCrashed: the process ended without an answer.
         WorkerFailed: the function raised something unexpected.
         UserError, UnsupportedCell: the function raised it.
@@ -81,7 +86,7 @@ def call(
         (scratch / "request.json").write_text(json.dumps({"target": target, "payload": payload}))
         log_path = (directory or scratch) / LOG_FILE
         said_before = log_path.stat().st_size if log_path.exists() else 0
-        code = _run_process(scratch, log_path, env or {}, deadline_s)
+        code = _run_process(scratch, log_path, env or {}, deadline_s, stop)
         try:
             reply = json.loads((scratch / "reply.json").read_text())
         except (OSError, ValueError):
@@ -94,7 +99,13 @@ def call(
     raise WorkerFailed(reply["type"], reply["message"], reply["traceback"])
 
 
-def _run_process(scratch: Path, log_path: Path, env: dict[str, str], deadline_s: float) -> int:
+def _run_process(
+    scratch: Path,
+    log_path: Path,
+    env: dict[str, str],
+    deadline_s: float,
+    stop: threading.Event | None,
+) -> int:
     path = os.pathsep.join(p for p in (str(PACKAGE_ROOT), os.environ.get("PYTHONPATH")) if p)
     command = [sys.executable, "-m", "lab.worker", str(scratch), str(os.getpid())]
     with log_path.open("ab") as log:
@@ -107,7 +118,7 @@ def _run_process(scratch: Path, log_path: Path, env: dict[str, str], deadline_s:
             start_new_session=True,
         )
         try:
-            return process.wait(timeout=deadline_s)
+            return _wait(process, deadline_s, stop)
         except subprocess.TimeoutExpired:
             raise DeadlineExceeded(f"no answer within {deadline_s:g} s (deadline_s)") from None
         finally:
@@ -115,6 +126,18 @@ def _run_process(scratch: Path, log_path: Path, env: dict[str, str], deadline_s:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], deadline_s: float, stop: threading.Event | None) -> int:
+    if stop is None:
+        return process.wait(timeout=deadline_s)
+    end = time.monotonic() + deadline_s
+    while process.poll() is None:
+        if stop.wait(STOP_POLL_S):
+            raise DeadlineExceeded("stopped, because its result is no longer wanted")
+        if time.monotonic() > end:
+            raise subprocess.TimeoutExpired(process.args, deadline_s)
+    return process.returncode
 
 
 def _describe_exit(code: int) -> str:

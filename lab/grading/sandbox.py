@@ -133,7 +133,8 @@ class Sandbox:
         refused = [unsupported(call, self.supports) for call in wanted]
         covered = [c for c, reason in zip(wanted, refused, strict=True) if reason is None]
         new = sorted(
-            {Signature.of(call) for call in covered} - set(self._traced), key=lambda s: s.products
+            {Signature.of(call) for call in covered} - set(self._traced),
+            key=lambda s: (s.products, s.id),
         )
         if new:
             self._start()

@@ -8,9 +8,12 @@ one process; that path was written without a TPU at hand and is untested.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,8 +68,8 @@ def run(cell: Cell, scratch: Path, directory: Path) -> Compiled:
     dump.mkdir()
     profile.mkdir()
     payload = {"config": cell.plain(), "directory": str(scratch), "attached": attached}
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        profiled = None if attached else pool.submit(_profile, cell, profile)
+    with ThreadPoolExecutor(max_workers=1) as pool, _stopping() as stop:
+        profiled = None if attached else pool.submit(_profile, cell, profile, stop)
         try:
             compiled = Compiled(
                 worker.call(
@@ -88,6 +91,17 @@ def run(cell: Cell, scratch: Path, directory: Path) -> Compiled:
             if problem and compiled.answer.get("boundary", {}).get("pallas_calls"):
                 compiled.warnings.append(problem)
     return compiled
+
+
+@contextlib.contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    """An event that is set when something is raised, Ctrl-C too: then no profile is waited for."""
+    stop = threading.Event()
+    try:
+        yield stop
+    except BaseException:
+        stop.set()
+        raise
 
 
 def _compile_without_dump(
@@ -119,7 +133,7 @@ def _compile_without_dump(
     return compiled
 
 
-def _profile(cell: Cell, directory: Path) -> tuple[str | None, str | None]:
+def _profile(cell: Cell, directory: Path, stop: threading.Event) -> tuple[str | None, str | None]:
     """The HLO with static profiles, or why there is none; it is a cross-check, never a must."""
     payload = {
         "config": cell.plain(),
@@ -135,6 +149,7 @@ def _profile(cell: Cell, directory: Path) -> tuple[str | None, str | None]:
                 bundles.PROFILE_FLAG.format(directory=directory), directory, attached=False
             ),
             deadline_s=cell.config.deadline_s,
+            stop=stop,
         )
         if answer["skipped"]:
             return None, f"no static profile: {answer['skipped']}"

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -64,6 +65,21 @@ def test_a_deadline_ends_the_process_and_all_it_started(tmp_path: Path) -> None:
     started = [int(pid) for pid in pids.read_text().split()]
     assert len(started) == 3
     assert eventually(lambda: all(map(is_gone, started)))
+
+
+def test_a_call_that_nobody_waits_for_any_more_is_stopped(tmp_path: Path) -> None:
+    pids, stop = tmp_path / "pids", threading.Event()
+
+    def all_started() -> bool:
+        return pids.exists() and len(pids.read_text().split()) == 3
+
+    waiting = threading.Timer(0, lambda: eventually(all_started) and stop.set())
+    waiting.start()
+    payload = {"pids": str(pids)}
+    with pytest.raises(DeadlineExceeded, match="no longer wanted"):
+        worker.call("workers:sleep_with_children", payload, deadline_s=60, env=ENV, stop=stop)
+    waiting.join()
+    assert eventually(lambda: all(map(is_gone, map(int, pids.read_text().split()))))
 
 
 @pytest.mark.parametrize(
