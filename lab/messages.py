@@ -65,6 +65,11 @@ def is_about_flags(error: ValueError) -> bool:
     return "hydra" in Path(raised_in).parts
 
 
+def describe_flags(error: ValueError) -> str:
+    """The message of such an error."""
+    return _hydra(str(error))
+
+
 def suggest(given: str, allowed: Iterable[str]) -> str:
     """A hint at the nearest allowed name, or nothing."""
     near = difflib.get_close_matches(given, list(allowed), n=1)
@@ -75,13 +80,14 @@ def _omegaconf(error: OmegaConfBaseException, context: str) -> str:
     override = re.search(r"override '?([^\s'=]+)(=[^\s']*)?", context)
     key = override.group(1) if override else str(error.full_key or "")
     if isinstance(error, ConfigAttributeError | ConfigKeyError):
-        return _unknown_key(key)
+        return unknown_key(key)
     reason = str(error.msg or error).splitlines()[0]
     # OmegaConf names the type but not the key, or the key but not what was given.
     return reason if key in reason else f"{key}: {reason}"
 
 
-def _unknown_key(key: str) -> str:
+def unknown_key(key: str) -> str:
+    """That there is no such key, with the nearest one."""
     if key in RESERVED_KEYS:
         return f"{key} is reserved for later and not built yet"
     *parents, last = key.split(".")
@@ -117,7 +123,7 @@ def _hydra(text: str) -> str:
         group, given = missing.groups()
         return _unknown_option(group, given, lines[start + 1 :])
     if unknown := re.match(r"Could not override '(.+)'\.", first):
-        return _unknown_key(unknown.group(1))
+        return unknown_key(unknown.group(1))
     if several := re.match(r"Ambiguous value for argument '(.+)'", first):
         return f"{several.group(1)}: several values make a sweep: add -m (or give one value)"
     if first.startswith("Config group override must be a string or a list"):

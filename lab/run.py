@@ -64,7 +64,7 @@ def _compose_and_run() -> int:
     except ValueError as error:
         if not messages.is_about_flags(error):
             raise
-        _errors.append(UserError(str(error)))
+        _errors.append(UserError(messages.describe_flags(error)))
     return messages.say(_errors, begun=sweeps.current is not None)
 
 

@@ -6,6 +6,7 @@ so the sweep relies on nothing but the files that each run leaves.
 
 from __future__ import annotations
 
+import dataclasses
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -55,6 +56,7 @@ def cell_from(composed: DictConfig, overrides: Sequence[str] = ()) -> Cell:
     Raises:
         UserError: a value is missing, out of range, or does not fit the others.
     """
+    _refuse_added_keys(composed)
     own = OmegaConf.masked_copy(composed, list(field_names()))
     if missing := sorted(OmegaConf.missing_keys(own)):
         raise UserError(f"no value for {', '.join(missing)}: set it, as in {missing[0]}=VALUE")
@@ -62,6 +64,20 @@ def cell_from(composed: DictConfig, overrides: Sequence[str] = ()) -> Cell:
     config = LabConfig(**cast("dict[str, Any]", OmegaConf.to_object(own)))
     check(config)
     return Cell(config, tuple(overrides))
+
+
+def _refuse_added_keys(composed: DictConfig) -> None:
+    """A key that `+key=value` adds is read by nobody, however it is spelt."""
+    known = {*field_names(), "hydra"}
+    added = [str(key) for key in composed if key not in known]
+    for section in field_names():
+        node = composed._get_node(section)  # noqa: SLF001 - without resolving what is missing
+        kind = OmegaConf.get_type(node) if isinstance(node, DictConfig) else None
+        if isinstance(node, DictConfig) and dataclasses.is_dataclass(kind):
+            names = {field.name for field in dataclasses.fields(kind)}
+            added += [f"{section}.{key}" for key in map(str, node) if key not in names]
+    if added:
+        raise UserError(messages.unknown_key(added[0]))
 
 
 def register_resolver() -> None:

@@ -86,7 +86,9 @@ def call(
         (scratch / "request.json").write_text(json.dumps({"target": target, "payload": payload}))
         log_path = (directory or scratch) / LOG_FILE
         said_before = log_path.stat().st_size if log_path.exists() else 0
-        code = _run_process(scratch, log_path, env or {}, deadline_s, stop)
+        # What it leaves in the temporary directory goes when it goes, however it ends.
+        own = {"TMPDIR": scratch_name, **(env or {})}
+        code = _run_process(scratch, log_path, own, deadline_s, stop)
         try:
             reply = json.loads((scratch / "reply.json").read_text())
         except (OSError, ValueError):

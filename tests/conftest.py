@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 from command import Lab, run
+
+
+def pytest_configure() -> None:
+    """A shell that starts us in the background ignores Ctrl-C, and every child would inherit it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -68,6 +68,7 @@ _ALL = (
           "Keep logits, sums and accumulators in fp32; round once, at the end."),
 )  # fmt: skip
 
+BY_CHECKS = "the checks that failed"  # what the name of a fault rests on, for want of better
 NOT_COVERED = "not covered"  # the note of a check with nothing filed under it
 
 # What it means that a gate fails: `<output> <words>`, for people.

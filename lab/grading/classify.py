@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lab.grading.backward_faults import BACKWARD
-from lab.grading.checks import CHECKS
+from lab.grading.checks import BY_CHECKS, CHECKS
 from lab.grading.forward_faults import FORWARD
 from lab.grading.relations import visible_keys
 
@@ -106,7 +106,7 @@ def classify(examined: Sequence[Examined], found: Sequence[Finding]) -> Fault:
     by_check = _by_check(judged, failed)
     if by_check in (None, "index_map") and model is not None and score > NEAREST:
         return _fault(model.fault_class, why=f"nearest model: {model.name} ({score:.0%})")
-    return _fault(by_check or "backward_term", why="the checks that failed")
+    return _fault(by_check or "backward_term", why=BY_CHECKS)
 
 
 def name_of_tier(tier: str) -> Fault:

@@ -175,9 +175,13 @@ def describe(finding: Finding) -> str:
     """A finding in a few words: what, how much, where."""
     if finding.note:
         return f"{finding.case}: {finding.note}"
-    size = "" if math.isinf(finding.units) else f", {finding.units:.3g} x the bound"
+    if math.isinf(finding.units) and finding.gate in ("element", "row", "forward_alone"):
+        what, size = "is not finite, or not 0 where only 0 is right", ""
+    else:
+        what = GATES[finding.gate]
+        size = "" if math.isinf(finding.units) else f", {finding.units:.3g} x the bound"
     where = f", at batch {finding.batch}, head {finding.head}, row {finding.row}"
-    return f"{finding.case}: {finding.output} {GATES[finding.gate]}{size}{where}"
+    return f"{finding.case}: {finding.output} {what}{size}{where}"
 
 
 def _worst(findings: Sequence[Finding]) -> Worst | None:

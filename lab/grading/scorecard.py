@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from lab.grading.checks import CHECKS, NOT_COVERED
+from lab.grading.checks import BY_CHECKS, CHECKS, NOT_COVERED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +63,11 @@ def _foot(section: RubricSection) -> list[Text]:
         where = f"batch {worst.batch}, head {worst.head}, row {worst.row}"
         lines.append(Text(f"worst error, in units of its bound: {size}  ({where})"))
     if section.fault_class:
-        lines.append(Text.assemble("fault class: ", (section.fault_class, "bold")))
+        guess = section.details.get("why") == BY_CHECKS
+        basis = (
+            "  (a guess: no model of a fault fits, only the failed checks speak)" if guess else ""
+        )
+        lines.append(Text.assemble("fault class: ", (section.fault_class, "bold"), basis))
     if section.advice:
         lines.append(Text.assemble("advice: ", (section.advice, "italic")))
     if section.verdict != section.expected:

@@ -120,13 +120,16 @@ def _panel(
     if overlay == "published":
         _draw_published(axes)
         ratios += [case.slowdown for case in published()]
-    # Whiskers may reach beyond: what a few noisy samples allow must not flatten the curve.
     room = max(max(ratios) / min(ratios), 1.5) ** 0.15
+    # Whiskers are shown up to half as far again: a few noisy samples must not flatten the curve.
+    ends = [end for c in found if c.interval for end in (c.interval.lo, c.interval.hi)]
+    lowest = max(min([*ratios, *ends]), min(ratios) / 1.5)
+    highest = min(max([*ratios, *ends]), max(ratios) * 1.5)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
-    axes.set_ylim(min(ratios) / room, max(ratios) * room**2)
+    axes.set_ylim(lowest / room, highest * room**2)
     if max(ratios) / min(ratios) < 2:  # powers of two alone would leave the axis bare
-        axes.set_yticks([y for y in _FINE_TICKS if min(ratios) / room < y < max(ratios) * room**2])
+        axes.set_yticks([y for y in _FINE_TICKS if lowest / room < y < highest * room**2])
     _dress(axes, found, baseline)
     lengths = sorted({seq for line in drawn for seq in (*line.points, *line.lost)})
     if not overlay and len(lengths) <= _MOST_TICKS:

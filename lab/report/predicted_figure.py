@@ -42,11 +42,13 @@ def draw(points: Sequence[Point], dispatch_ms: float, out: Path) -> list[str]:
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(11, 5), layout="constrained")
         FigureCanvasAgg(figure)
-        times, slowdowns = figure.subplots(1, 2)
-        _times(times, points, dispatch_ms)
-        _slowdowns(slowdowns, points, dispatch_ms)
+        comparable = bool(ratios(points, dispatch_ms))
+        panels = figure.subplots(1, 2 if comparable else 1, squeeze=False)[0]
+        _times(panels[0], points, dispatch_ms)
+        if comparable:
+            _slowdowns(panels[1], points, dispatch_ms)
         lengths = sorted({p.seq for p in points})
-        for axes in (times, slowdowns):
+        for axes in panels:
             axes.set_xscale("log", base=2)
             axes.set_yscale("log")
             axes.set_xticks(lengths, [str(n) for n in lengths])

@@ -9,6 +9,11 @@ from command import Lab, run_many
 
 MISTAKES = [
     (["kernel=palas"], ["kernel=palas", "pallas, pallas-8row, xla"]),
+    (["kernel=null"], ["kernel", "--help"]),
+    (["task.name=nope"], ["task.name=nope", "allowed are", "benchmark"]),
+    (["+benchmark.sampels=3"], ["benchmark.sampels", "did you mean samples?"]),
+    (["++seqq=3"], ["seqq", "did you mean seq?"]),
+    (["+shape.haed_dim=3"], ["shape.haed_dim", "did you mean head_dim?"]),
     (["seq=abc"], ["seq", "'abc'", "Integer"]),
     (["seq=0"], ["seq=0", "at least 1"]),
     (["seq=-5"], ["seq=-5", "at least 1"]),

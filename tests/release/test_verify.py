@@ -63,7 +63,13 @@ def test_no_check_stops_the_next(copy: Path) -> None:
     assert found["scores"].passed
 
 
-def test_an_empty_folder_fails_without_a_crash(tmp_path: Path) -> None:
+def test_an_empty_folder_is_a_user_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="the folder is empty"):
+        verify.verify(tmp_path)
+
+
+def test_a_folder_of_something_else_fails_without_a_crash(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("no release")
     found = failed(tmp_path)
     assert {"layout", "complete", "generated"} <= set(found)
     assert not any("the check broke" in p for problems in found.values() for p in problems)
