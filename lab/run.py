@@ -27,7 +27,7 @@ from lab.report import terminal
 config.register()
 sweeps.register_resolver()
 
-_single: list[Result] = []  # what a run outside a sweep came to
+_single: list[tuple[Result, Path]] = []  # what a run outside a sweep came to, and where it lies
 _errors: list[UserError | OSError] = []  # what kept a cell from its result
 
 
@@ -38,7 +38,7 @@ def job(composed: DictConfig) -> None:
     try:
         cell = sweeps.cell_from(composed, settings.overrides.task)
         if settings.mode != RunMode.MULTIRUN:
-            _single.append(runs.run(cell, directory))
+            _single.append((runs.run(cell, directory), directory))
         elif not runs.skips(cell, directory):
             runs.run(cell, directory)
     except (UserError, OSError) as error:
@@ -72,9 +72,9 @@ def _finish() -> int:
     """Show what came of the run or the sweep; the exit code that its records ask for."""
     if sweeps.current is not None:
         return sweeps.finish(sweeps.current)
-    for result in _single:
-        terminal.show(result)
-    return expectations.exit_code(_single) if _single else 0
+    for result, directory in _single:
+        terminal.show(result, directory)
+    return expectations.exit_code(result for result, _ in _single) if _single else 0
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
@@ -12,7 +13,7 @@ from rich.text import Text
 from lab.grading.checks import BY_CHECKS, CHECKS, NOT_COVERED
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Mapping
 
     from rich.console import RenderableType
 
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
 
 COLOUR = {"accepted": "green", "accepted_lower_tier": "yellow", "rejected": "red"}
 BAR = 20  # characters
+
+
+def title(cell_id: str, candidate: Mapping[str, Any]) -> str:
+    """What was graded: a stranger's file and function, else the cell."""
+    if candidate["kind"] == "custom":
+        return f"{Path(candidate['path']).name}:{candidate['function']}"
+    return cell_id
 
 
 def render(section: RubricSection, title: str) -> RenderableType:

@@ -30,10 +30,15 @@ from lab.report.comparisons import CLAIMS
 PROBLEMS_SHOWN = 8  # per check; the record holds more
 
 
-def show(result: Result, console: Console | None = None) -> None:
-    """The outcome of one cell: its status, its section, and what surprised."""
+def show(result: Result, directory: Path, console: Console | None = None) -> None:
+    """The outcome of one cell: its status, where it lies, its section, and what surprised."""
     console = console or Console()
-    console.print(f"[bold]{result.cell_id}[/]: {result.status}", highlight=False)
+    where = escape(shorter(directory))
+    console.print(
+        f"[bold]{result.cell_id}[/]: {result.status}  [dim]{where}[/]",
+        highlight=False,
+        soft_wrap=True,
+    )
     if result.status != "done":
         console.print(f"  {result.reason}", highlight=False, markup=False, soft_wrap=True)
         if result.error and result.error.file:
@@ -162,7 +167,7 @@ def _show_compile(section: CompileSection, _: Result, console: Console) -> None:
 def _show_rubric(section: RubricSection, result: Result, console: Console) -> None:
     from lab.grading import scorecard  # loads the grader, which `--help` does without
 
-    scorecard.show(section, result.cell_id, console)
+    scorecard.show(section, scorecard.title(result.cell_id, result.config["candidate"]), console)
 
 
 def _show_audit(section: AuditSection, _: Result, console: Console) -> None:

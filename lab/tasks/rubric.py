@@ -46,7 +46,8 @@ def run(cell: Cell, directory: Path) -> Outcome:
         env=SINGLE_THREADED,
     )
     section = RubricSection.model_validate(answer["rubric"])
-    scorecard.write(section, cell.id, directory / SCORECARD)
+    title = scorecard.title(cell.id, cell.plain()["candidate"])
+    scorecard.write(section, title, directory / SCORECARD)
     return Outcome(
         section=answer["rubric"],
         evidence="interpreted" if answer["interpret"] else "measured",
