@@ -12,8 +12,12 @@ _NO_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def pack(folder: Path, out: Path) -> int:
-    """Write every status and result below `folder` into the zip file `out`; returns how many."""
-    found = sorted(p for name in (RESULT_NAME, STATUS_NAME) for p in folder.rglob(name))
+    """Write every status and result below `folder` into the zip file `out`; returns how many.
+
+    Not those in `folder` itself: they are of the run that packs, which is not done yet.
+    """
+    names = (RESULT_NAME, STATUS_NAME)
+    found = sorted(p for name in names for p in folder.rglob(name) if p.parent != folder)
     temporary = out.with_name(f".{out.name}.tmp")
     with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as packed:
         for path in found:
