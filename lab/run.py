@@ -53,8 +53,7 @@ def _compose_and_run() -> int:
     try:
         entry()
     except KeyboardInterrupt:
-        again = f"; resume with {sweeps.current.resumption}" if sweeps.current else ""
-        messages.print_error(f"interrupted{again}")
+        _say_interrupted("interrupted")
         return 1
     except (HydraException, OmegaConfBaseException) as error:
         messages.print_error(messages.describe(error))
@@ -66,6 +65,12 @@ def _compose_and_run() -> int:
             raise
         _errors.append(UserError(messages.describe_flags(error)))
     return messages.say(_errors, begun=sweeps.current is not None)
+
+
+def _say_interrupted(what: str) -> None:
+    """Say so, and how a sweep goes on."""
+    again = f"; resume with {sweeps.current.resumption}" if sweeps.current else ""
+    messages.print_error(f"{what}{again}")
 
 
 def _finish() -> int:
@@ -93,8 +98,7 @@ def main() -> None:
             messages.print_error(messages.describe(error))
             code = 1
         except KeyboardInterrupt:
-            left = f"; resume with {sweeps.current.resumption}" if sweeps.current else ""
-            messages.print_error(f"interrupted while the tables were written{left}")
+            _say_interrupted("interrupted while the tables were written")
             code = 1
     sys.exit(code)
 

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 CALLED_AS = "(q, k, v, *, causal, key_mask, scale)"
 
 
+def name_of(path: str | Path, function: str) -> str:
+    """What people call a stranger's function: `mine.py:attention`."""
+    return f"{Path(path).name}:{function}"
+
+
 class CandidateFileError(Exception):
     """The file or its function cannot be used; the message is one line and says why."""
 

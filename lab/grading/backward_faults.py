@@ -16,11 +16,13 @@ from lab.grading.fault_model import (
     Model,
     Outputs,
     Rule,
+    everything,
     grid,
     keys,
     raw,
     seen,
     shifted,
+    window,
 )
 from lab.grading.intermediates import masked_weights, over_groups
 
@@ -173,15 +175,14 @@ def _recomputed_models() -> Iterator[Model]:
 
         return wrong
 
-    everything = lambda i, j, o: np.ones((len(i), j.shape[1]), bool)  # noqa: E731
     yield from recomputed("backward_term", "causality absent", causal(everything))
     yield from recomputed("causal_alignment", "top-left", causal(lambda i, j, o: j <= i))
     yield from recomputed("causal_alignment", "reversed", causal(lambda i, j, o: j <= i - o))
     for d in (-1, 1):
         yield from recomputed("causal_off_by_one", f"{d:+d}", causal(shifted(d)))
-    for w in (128, 256):
-        rule = lambda i, j, o, w=w: (j <= i + o) & (j > i + o - w)  # noqa: E731
-        yield from recomputed("block_range", f"window of {w} left on", causal(rule))
+    for width in (128, 256):
+        name = f"window of {width} left on"
+        yield from recomputed("block_range", name, causal(window(width)))
     yield from recomputed("padding_ignored", "key mask absent", masked(np.ones_like))
     yield from recomputed("mask_polarity", "key mask inverted", masked(np.logical_not))
     yield from recomputed("batch_mixup", "mask of the first", masked(lambda m: m[:1] | (m & False)))

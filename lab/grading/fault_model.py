@@ -86,3 +86,13 @@ def seen(call: Call, x: Intermediates) -> Bool:
 def shifted(d: int) -> Rule:
     """Causality with the diagonal moved by d keys."""
     return lambda i, j, o: j <= i + o + d
+
+
+def window(width: int) -> Rule:
+    """Causality, and of the keys before only the last `width`."""
+    return lambda i, j, o: (j <= i + o) & (j > i + o - width)
+
+
+def everything(i: Index, j: Index, o: int) -> Bool:  # noqa: ARG001 - a rule
+    """No causality: every row sees every key."""
+    return np.ones((len(i), j.shape[1]), bool)

@@ -18,11 +18,13 @@ from lab.grading.fault_model import (
     Outputs,
     Rule,
     attend,
+    everything,
     grid,
     keys,
     raw,
     seen,
     shifted,
+    window,
 )
 from lab.grading.intermediates import masked_weights
 
@@ -41,7 +43,6 @@ def _causal(fault_class: str, name: str, rule: Rule) -> Model:
 
 
 def _causal_models() -> Iterator[Model]:
-    everything = lambda i, j, o: np.ones((len(i), j.shape[1]), bool)  # noqa: E731
     yield _causal("causal_ignored", "ignored", everything)
     yield _causal("causal_alignment", "top-left", lambda i, j, o: j <= i)
     yield _causal("causal_alignment", "reversed", lambda i, j, o: j <= i - o)
@@ -51,8 +52,8 @@ def _causal_models() -> Iterator[Model]:
     yield _causal("mask_polarity", "inverted causal, own key", lambda i, j, o: j >= i + o)
     for bits in (8, 16):
         yield _causal("position_overflow", f"int{bits}", _wrapped(bits))
-    for window in (32, 64, 128, 256, 512):
-        yield _causal("block_range", f"window of {window} left on", _window(window))
+    for width in (32, 64, 128, 256, 512):
+        yield _causal("block_range", f"window of {width} left on", window(width))
     for b in BLOCKS:
         for padded in ("T", "S", "TS"):
             yield _causal("causal_alignment", f"from {padded} padded to {b}", _padded(padded, b))
@@ -75,10 +76,6 @@ def _causal_models() -> Iterator[Model]:
         return attend(x, mask=np.broadcast_to(keys(call, x), (*x.mask.shape[:2], *x.s.shape[2:])))
 
     yield Model("silent_fallback", "a key mask turns causality off", replaced)
-
-
-def _window(width: int) -> Rule:
-    return lambda i, j, o: (j <= i + o) & (j > i + o - width)
 
 
 def _padded(which: str, b: int) -> Rule:

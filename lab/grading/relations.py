@@ -53,7 +53,8 @@ def relations(reference: Reference, seed: int) -> list[Relation]:
     found += [_weights_constant(reference), _weights_one_hot(reference)]
     found += [_powers_of_two(reference), _one_query(reference, rng), _one_value(reference, rng)]
     found += [
-        *_reach(reference),
+        _first_value(reference),
+        *_last_cotangent(reference),
         _one_key(reference, rng),
         *_hidden(reference, rng),
         *_causality(reference, rng),
@@ -195,14 +196,14 @@ def _one_value(reference: Reference, rng: np.random.Generator) -> Relation:
     return Relation("one_value", changed(call, v=v), verify)
 
 
-def _reach(reference: Reference) -> list[Relation]:
-    """The first key that is seen reaches every row that sees it, and gets gradient from them all.
+def _first_value(reference: Reference) -> Relation:
+    """Change V of the first key: every row that sees it moves, however far away.
 
-    However far away: a window that was left on, or a block skipped, has no excuse in rounding. The
-    value moves by 4096, so that a weight of 2^-14 moves the output by 1/4.
+    A window that was left on, or a block skipped, has no excuse in rounding: the value moves by
+    4096, so that a weight of 2^-14 moves the output by 1/4.
     """
-    call, group = reference.call, reference.inside.group
-    B, Hkv, S = call.k.shape[:3]
+    call = reference.call
+    B, S = call.k.shape[0], call.k.shape[2]
     mask = np.broadcast_to(visible_keys(call), (B, 1, call.q.shape[2], S))[:, 0]
     first = mask.sum(1).argmax(-1)  # of each batch entry, the first of those that most rows see
     v = np.array(call.v)
@@ -211,13 +212,20 @@ def _reach(reference: Reference) -> list[Relation]:
         v[b, :, j] = (v[b, :, j].astype(np.float64) + 4096.0).astype(v.dtype)
         weigh[b] = mask[b, :, j] & (reference.inside.p[b, ..., j] > 2.0**-14)
 
-    def value(base: Answer, got: Answer, case: str, _tier: str) -> list[Finding]:
+    def verify(base: Answer, got: Answer, case: str, _tier: str) -> list[Finding]:
         check = "causal" if call.causal else "accuracy"
         return [moved(check, "first_value", case, base.out, got.out, weigh)]
 
-    found = [Relation("first_value", changed(call, v=v), value)]
+    return Relation("first_value", changed(call, v=v), verify)
+
+
+def _last_cotangent(reference: Reference) -> list[Relation]:
+    """A cotangent on the last row alone: every key that it sees gets gradient in V."""
+    call, group = reference.call, reference.inside.group
     if call.cotangent is None:
-        return found
+        return []
+    B, Hkv, S = call.k.shape[:3]
+    mask = np.broadcast_to(visible_keys(call), (B, 1, call.q.shape[2], S))[:, 0]
     last = np.zeros(call.q.shape[:3], bool)
     reached = np.zeros((B, Hkv, S), bool)
     for b in range(B):
@@ -228,13 +236,13 @@ def _reach(reference: Reference) -> list[Relation]:
         reached[b] = mask[b, row] & (p.max(1) > 2.0**-14)
     cotangent = np.where(last[..., None], call.cotangent, 0).astype(call.cotangent.dtype)
 
-    def gradient(_: Answer, got: Answer, case: str, _tier: str) -> list[Finding]:
+    def verify(_: Answer, got: Answer, case: str, _tier: str) -> list[Finding]:
         if got.dv is None:
             return []
         absent = (got.dv == 0).all(-1)
         return [finding("grad_v", "last_cotangent", case, "dv", as_units(absent, reached))]
 
-    return [*found, Relation("last_cotangent", changed(call, cotangent=cotangent), gradient)]
+    return [Relation("last_cotangent", changed(call, cotangent=cotangent), verify)]
 
 
 def _one_key(reference: Reference, rng: np.random.Generator) -> Relation:

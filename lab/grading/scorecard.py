@@ -10,6 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from lab.candidates.custom import name_of
 from lab.grading.checks import BY_CHECKS, CHECKS, NOT_COVERED
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ BAR = 20  # characters
 def title(cell_id: str, candidate: Mapping[str, Any]) -> str:
     """What was graded: a stranger's file and function, else the cell."""
     if candidate["kind"] == "custom":
-        return f"{Path(candidate['path']).name}:{candidate['function']}"
+        return name_of(candidate["path"], candidate["function"])
     return cell_id
 
 

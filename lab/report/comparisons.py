@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from lab.candidates.custom import name_of
 from lab.records import CompileSection, Evidence, Result, weaker
 from lab.timing.statistics import Interval, ratio_interval
 
@@ -51,7 +51,7 @@ def kernel_options(result: Result) -> str:
     """The kernel's own options as `name=value`, separated by spaces; a custom candidate's file."""
     candidate = result.config["candidate"]
     if candidate["kind"] == "custom":
-        return f"{Path(candidate['path']).name}:{candidate['function']}"
+        return name_of(candidate["path"], candidate["function"])
     if result.cell.candidate != "reference":
         return ""
     options: dict[str, Any] = result.config["kernel"]
