@@ -127,39 +127,35 @@ class Tracer:
     def trace(self, header: dict[str, Any], _: Arrays) -> Reply:
         """Turn the function into a program for one signature, without and with gradients."""
         answer: dict[str, Any] = {"kind": "ok", "detail": "", "backward_error": None}
-        chosen, answer["forward"], failed = self.described(header, backward=False)
+        found, failed = self.described(header, backward=False)
         if failed is not None:
             return {**answer, "forward": None, **failed}, []
+        chosen, answer["forward"], fingerprint = found
         backward = header["backward"]
         if backward:
-            with_gradients, description, failed = self.described(header, backward=True)
+            found, failed = self.described(header, backward=True)
             backward = failed is None
             if failed is None:
-                chosen, answer["with_gradients"] = with_gradients, description
+                chosen, answer["with_gradients"], fingerprint = found
             else:
                 answer["backward_error"] = failed["detail"]
-        self.check_stable(header, chosen, backward=backward)
+        again = self.aside(_fingerprint, self.function, header, backward)[0]
+        if again != fingerprint:
+            self.deny(UNSTABLE)
+        self.walked[header["id"]] = fingerprint
         data, failed = self.aside(_exported, chosen, header, backward)
         if failed is not None:  # e.g. what this interpreter cannot do
             return {**answer, "exported": False, "detail": failed["detail"]}, []
         answer["exported"] = True
         return answer, [np.frombuffer(bytes(data), np.uint8)]
 
-    def described(self, header: dict[str, Any], *, backward: bool) -> tuple[Any, Any, Any]:
-        """A program, what it is made of, as JSON, and None; or why there is none."""
+    def described(self, header: dict[str, Any], *, backward: bool) -> tuple[Any, Any]:
+        """(A program, what it is made of, as JSON, its fingerprint) and None; or None and why."""
         program, failed = self.aside(_jaxpr, self.function, header, backward)
         if failed is not None:
-            return None, None, failed
-        description, failed = self.aside(_describe, program)
-        return program, description, failed
-
-    def check_stable(self, header: dict[str, Any], first: Any, *, backward: bool) -> None:  # noqa: ANN401
-        """A violation if tracing the same function again gives another program."""
-        again, _ = self.aside(_jaxpr, self.function, header, backward)
-        prints = [self.aside(claims.fingerprint, program)[0] for program in (first, again)]
-        self.walked[header["id"]] = prints[0]
-        if prints[0] is None or prints[1] != prints[0]:
-            self.deny(UNSTABLE)
+            return None, failed
+        found, failed = self.aside(_describe, program)
+        return (program, *found) if failed is None else None, failed
 
     def call(self, header: dict[str, Any], arrays: Arrays) -> Reply:
         """Call the function itself on arrays, in TPU interpret mode; kernels run as on a chip."""
@@ -217,12 +213,17 @@ def _jaxpr(
         return program.jaxpr
 
 
-def _describe(closed: Any) -> dict[str, Any]:  # noqa: ANN401
-    """What a program is made of, as JSON."""
+def _fingerprint(function: Callable[..., Any], header: dict[str, Any], backward: bool) -> str:
+    """Of another trace of the function."""
+    fingerprint: str = claims.fingerprint(_jaxpr(function, header, backward))
+    return fingerprint
+
+
+def _describe(closed: Any) -> tuple[dict[str, Any], str]:  # noqa: ANN401
+    """What a program is made of, as JSON, and its fingerprint."""
     if type(closed) is not ClosedJaxpr:
         raise Contract("is traced to something else than a program")
-    described: dict[str, Any] = claims.walk(closed, lab=str(LAB)).to_json()
-    return described
+    return claims.walk(closed, lab=str(LAB)).to_json(), claims.fingerprint(closed)
 
 
 def _exported(closed: Any, header: dict[str, Any], backward: bool) -> bytes:  # noqa: ANN401
