@@ -18,10 +18,10 @@ import jax
 from jax.experimental.pallas import tpu as pltpu
 
 from lab import candidates, kernels
-from lab.cells import Cell
+from lab.cells.cell import Cell
 from lab.errors import UnsupportedCell, UserError
 from lab.kernels import Attention, Kernel
-from lab.problems import AttentionProblem, SoftmaxProblem, attention_problem, softmax_problem
+from lab.truth.problems import AttentionProblem, SoftmaxProblem, attention_problem, softmax_problem
 
 if TYPE_CHECKING:
     import numpy as np

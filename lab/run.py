@@ -19,7 +19,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from lab import config, expectations, messages, runs, sweeps, usage
+from lab.cells import config, expectations
+from lab.command import messages, runs, sweeps, usage
 from lab.errors import UserError
 from lab.records import Result
 from lab.report import terminal

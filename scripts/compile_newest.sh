@@ -19,7 +19,7 @@ status=0
 "$environment/bin/python" lab/run.py -m hydra.sweep.dir="$runs" task=compile target=v5e \
     kernel=pallas-8row,pallas,xla scope=softmax,attention seq=128,256,512,1024,2048 || status=$?
 mkdir -p "$out"
-"$environment/bin/python" -m lab.tpu.validate "$runs" "$out"
+"$environment/bin/python" -m lab.report.validate "$runs" "$out"
 cp "$runs/report/cells.csv" "$out/cells.csv"
 echo "outcome: exit code $status of the sweep; tables in $out/validation.md"
 exit "$status"

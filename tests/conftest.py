@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command import Lab, run
+from commands import Lab, run
 
 
 def pytest_configure() -> None:

@@ -9,8 +9,10 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 
-from lab import config, records, runs, sweeps
-from lab.cells import Cell, Outcome
+from lab import records
+from lab.cells import config
+from lab.cells.cell import Cell, Outcome
+from lab.command import runs, sweeps
 from lab.records import Result, Status
 
 GATE = {"passed": True, "error": 0.25, "bound": 1.0, "measure": "budgets"}
@@ -59,7 +61,7 @@ def result(
     reason: str | None = None,
     device: dict[str, Any] | None = None,
 ) -> Result:
-    """A record of a cell as `lab.runs` makes it; interpreted where Pallas meets a CPU."""
+    """A record of a cell as `lab.command.runs` makes it; interpreted where Pallas meets a CPU."""
     on = CPU if device is None else device
     interpret = of.config.kernel["name"].startswith("pallas") and on["platform"] == "cpu"
     level = "interpreted" if interpret else "measured"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lab.candidates.assembly import Attention
-    from lab.problems import DtypePolicy
+    from lab.truth.problems import DtypePolicy
 
 
 def load(candidate: Mapping[str, object], *, policy: DtypePolicy, interpret: bool) -> Attention:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 if TYPE_CHECKING:
-    from lab.problems import DtypePolicy
+    from lab.truth.problems import DtypePolicy
 
 
 class Attention(Protocol):

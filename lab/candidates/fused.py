@@ -21,7 +21,7 @@ from lab.candidates.fused_forward import forward
 from lab.candidates.fused_layout import Index, Layout, div
 
 if TYPE_CHECKING:
-    from lab.problems import DtypePolicy
+    from lab.truth.problems import DtypePolicy
 
 TPU_LANES = 128
 

@@ -30,7 +30,7 @@ from lab.candidates.assembly import (
 )
 
 if TYPE_CHECKING:
-    from lab.problems import DtypePolicy
+    from lab.truth.problems import DtypePolicy
 
 
 def score_gradient(p: Array, dp: Array, _mask: Array) -> Array:

@@ -12,7 +12,7 @@ from lab.candidates.assembly import Attention, Parts, assemble, clean, repeat, v
 from lab.candidates.softmaxes import mean_on_empty_row
 
 if TYPE_CHECKING:
-    from lab.problems import DtypePolicy
+    from lab.truth.problems import DtypePolicy
 
 
 def _library(policy: DtypePolicy, *, cleaned: bool, empty_rows: bool) -> Attention:

@@ -9,7 +9,7 @@ from lab import kernels
 from lab.candidates.assembly import Attention, Build
 
 if TYPE_CHECKING:
-    from lab.problems import DtypePolicy
+    from lab.truth.problems import DtypePolicy
 
 
 def _kernel(config: Mapping[str, object]) -> Build:

@@ -25,7 +25,7 @@ from lab.candidates.assembly import (
 from lab.candidates.gradients import Terms
 
 if TYPE_CHECKING:
-    from lab.problems import DtypePolicy
+    from lab.truth.problems import DtypePolicy
 
 Round = Callable[[Array], Array]
 

@@ -19,7 +19,7 @@ from lab.candidates.assembly import Attention, Build, Parts, assemble
 from lab.candidates.fused_layout import Index, Ref
 
 if TYPE_CHECKING:
-    from lab.problems import DtypePolicy
+    from lab.truth.problems import DtypePolicy
 
 ROWS = 16  # rows in a block
 LANES = 128

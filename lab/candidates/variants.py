@@ -21,7 +21,7 @@ from lab.candidates.assembly import (
 )
 
 if TYPE_CHECKING:
-    from lab.problems import DtypePolicy
+    from lab.truth.problems import DtypePolicy
 
 LOG2_E = 1.4426950408889634  # exp(x) = 2**(x log2(e))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lab.problems import AttentionProblem, DtypePolicy, Shape, attention_problem
+from lab.truth.problems import AttentionProblem, DtypePolicy, Shape, attention_problem
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ import jax
 import numpy as np
 
 from lab import devices, programs
-from lab.cells import Cell
-from lab.config import from_plain
+from lab.cells.cell import Cell
+from lab.cells.config import from_plain
 from lab.errors import UnsupportedCell
 from lab.grading import gate
 from lab.kernels import Kernel
-from lab.problems import (
+from lab.truth.problems import (
     AttentionProblem,
     Shape,
     SoftmaxProblem,

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from lab.errors import UserError
 from lab.grading.cases import SUITE, Case
 from lab.grading.checks import CHECKS, GATES, NOT_COVERED
-from lab.grading.classify import Fault, classify, name_of_tier
 from lab.grading.examine import Examined, examine
-from lab.grading.tiers import DECLARED, TIERS
+from lab.grading.faults.classify import Fault, classify, name_of_tier
+from lab.grading.judge.tiers import DECLARED, TIERS
 from lab.grading.verdict import Verdict, decide
-from lab.problems import POLICIES
 from lab.records import RubricItem, RubricSection, Worst
+from lab.truth.problems import POLICIES
 
 if TYPE_CHECKING:
     from lab.grading.executor import Executor

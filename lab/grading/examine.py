@@ -10,13 +10,13 @@ import numpy as np
 
 from lab.grading.checks import CHECKS
 from lab.grading.findings import OUTPUTS, Finding
-from lab.grading.numeric import Reference, judge_attention
-from lab.grading.relations import Relation, empty_rows, relations, seeing_rows
+from lab.grading.judge.numeric import Reference, judge_attention
+from lab.grading.judge.relations import Relation, empty_rows, relations, seeing_rows
 
 if TYPE_CHECKING:
     from lab.grading.cases import Case
     from lab.grading.executor import Answer, Call, Executor
-    from lab.problems import DtypePolicy
+    from lab.truth.problems import DtypePolicy
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from lab.errors import UnsupportedCell
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lab.problems import AttentionProblem
+    from lab.truth.problems import AttentionProblem
 
 Array = np.ndarray[Any, np.dtype[Any]]
 AnswerKind = Literal["ok", "unsupported", "error"]

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from lab.grading import numeric
 from lab.grading.executor import Answer
 from lab.grading.findings import Finding
-from lab.grading.tiers import DECLARED
-from lab.problems import AttentionProblem, SoftmaxProblem
+from lab.grading.judge import numeric
+from lab.grading.judge.tiers import DECLARED
+from lab.truth.problems import AttentionProblem, SoftmaxProblem
 
 Array = np.ndarray[Any, np.dtype[Any]]
 ROWS_PER_SLICE = 512
@@ -42,7 +42,7 @@ class Checked:
             "passed": self.passed,
             "error": self.units if math.isfinite(self.units) else None,
             "bound": 1.0,
-            "measure": "worst error in units of the rounding bound (lab/grading/budgets.py)",
+            "measure": "worst error in units of the rounding bound (lab/grading/judge/budgets.py)",
         }
 
     def describe(self) -> str:

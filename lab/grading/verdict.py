@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lab.grading.examine import Examined, findings
-from lab.grading.null_answers import passing
-from lab.grading.tiers import ORDER, lower_than
+from lab.grading.judge.null_answers import passing
+from lab.grading.judge.tiers import ORDER, lower_than
 
 if TYPE_CHECKING:
     from lab.grading.findings import Finding

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import jax
     from jax.experimental.pallas import tpu as pltpu
 
-    from lab.problems import DtypePolicy
+    from lab.truth.problems import DtypePolicy
 
     Interpret: TypeAlias = bool | pltpu.InterpretParams
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jax.typing import DTypeLike
 
     from lab.kernels import Attention
-    from lab.problems import DtypePolicy
+    from lab.truth.problems import DtypePolicy
 
 
 class Residuals(NamedTuple):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jax.typing import DTypeLike
 
     from lab.kernels import Interpret
-    from lab.problems import DtypePolicy
+    from lab.truth.problems import DtypePolicy
 
 
 def build(options: Mapping[str, object], *, policy: DtypePolicy, interpret: Interpret) -> Kernel:

@@ -13,7 +13,7 @@ from lab.kernels.support import check_policy, check_softmax
 
 if TYPE_CHECKING:
     from lab.kernels import MaskedSoftmax
-    from lab.problems import DtypePolicy
+    from lab.truth.problems import DtypePolicy
 
 
 def masked_softmax_around(softmax: Softmax, policy: DtypePolicy) -> MaskedSoftmax:

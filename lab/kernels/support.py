@@ -11,7 +11,7 @@ from lab.errors import UnsupportedCell
 if TYPE_CHECKING:
     import jax
 
-    from lab.problems import DtypePolicy
+    from lab.truth.problems import DtypePolicy
 
 _INPUTS = ("bfloat16", "float32")
 

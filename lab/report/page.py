@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from lab import expectations
+from lab.cells import expectations
 from lab.records import CorrectnessCheck, Result
 from lab.report import figures, predicted
 from lab.report.comparisons import Comparison, kernel_options, label

@@ -17,7 +17,7 @@ from lab import records
 from lab.records import CompileSection, Result
 from lab.report.comparisons import label
 from lab.report.published import CREDIT, published
-from lab.tpu.validation import Point
+from lab.report.validation import Point
 
 DISPATCH_MS = 0.17
 """Host dispatch of the published v5e runs: see evidence/tpu-v5e-compiled/README.md."""

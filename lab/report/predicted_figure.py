@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from lab.report.published import CREDIT
-from lab.tpu.validation import Point, ratios
+from lab.report.validation import Point, ratios
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

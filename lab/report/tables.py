@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from lab import expectations
+from lab.cells import expectations
 from lab.records import Result
 from lab.report.comparisons import Comparison, kernel_options, label
 from lab.report.load import Entry

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lab import expectations
+from lab.cells import expectations
 from lab.records import (
     AuditSection,
     BenchmarkSection,

@@ -11,7 +11,7 @@ import pkgutil
 from pathlib import Path
 from typing import Protocol, cast
 
-from lab.cells import Cell, Outcome
+from lab.cells.cell import Cell, Outcome
 from lab.errors import UserError
 
 

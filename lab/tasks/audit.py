@@ -12,10 +12,11 @@ import pandas as pd
 from omegaconf import OmegaConf
 
 from lab import worker
-from lab.cells import Cell, Outcome
-from lab.config import config_directory
+from lab.cells.cell import Cell, Outcome
+from lab.cells.config import config_directory
 from lab.errors import UserError
-from lab.grading import audit, audit_figures
+from lab.grading.audit import figures as audit_figures
+from lab.grading.audit import summary as audit
 from lab.grading.cases import SUITE, Case
 
 # One thread a worker: the workers themselves keep the cores busy.
@@ -136,7 +137,7 @@ def _trials(
             "base_seed": BASE_SEED + cell.config.seed * 1000,
         }
         return worker.call(
-            "lab.grading.audit_trials:run",
+            "lab.grading.audit.trials:run",
             payload,
             deadline_s=cell.config.deadline_s,
             directory=log,

@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lab import expectations, records
-from lab.cells import Cell, Outcome
+from lab import records
+from lab.cells import expectations
+from lab.cells.cell import Cell, Outcome
 from lab.errors import UserError
 from lab.records import InvalidRecord, Result
-from lab.release.intake import RESULT_NAME
-from lab.release.pack import pack
+from lab.release.build.intake import RESULT_NAME
+from lab.release.build.pack import pack
 from lab.worker import PACKAGE_ROOT
 
 _OWN = ("task=", "campaign=", "campaign.", "hydra.", "hydra/")

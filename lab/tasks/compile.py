@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from lab import records
-from lab.cells import Cell, Outcome
+from lab.cells.cell import Cell, Outcome
 from lab.errors import UnsupportedCell, UserError
 from lab.records import CompileSection
 from lab.report.compiled import summary
-from lab.tpu import analysis, chips, compiler, failures, roofline, section
+from lab.tpu import analysis, chips, roofline
+from lab.tpu import record as section
 from lab.tpu.chips import Chip
-from lab.tpu.compiler import ERROR_FILE, HLO_FILE, STABLEHLO_FILE, Compiled
-from lab.tpu.hlo_text import UnrecognisedHloError
+from lab.tpu.compile import compiler, failures
+from lab.tpu.compile.compiler import ERROR_FILE, HLO_FILE, STABLEHLO_FILE, Compiled
+from lab.tpu.hlo.text import UnrecognisedHloError
 
 COMPRESS_ABOVE_BYTES = 256 * 1024
 SUMMARY_FILE = "summary.md"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab import worker
-from lab.cells import Cell, Outcome
+from lab.cells.cell import Cell, Outcome
 
 
 def run(cell: Cell, directory: Path) -> Outcome:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import worker
-from lab.cells import Cell, Outcome
+from lab.cells.cell import Cell, Outcome
 from lab.doctor import campaigns, pairing
 from lab.doctor.campaigns import PROBE_LIMIT_S
 from lab.records import DoctorSection, PairingPart

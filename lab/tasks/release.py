@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.cells import Cell, Outcome
+from lab.cells.cell import Cell, Outcome
 from lab.errors import UserError
-from lab.release import build, profiles
+from lab.release.build import assemble as build
+from lab.release.build import profiles
 
 
 def run(cell: Cell, directory: Path) -> Outcome:  # noqa: ARG001 - writes to release.out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab import report
-from lab.cells import Cell, Outcome
+from lab.cells.cell import Cell, Outcome
 from lab.errors import UserError
 from lab.report.load import load
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab import worker
-from lab.cells import Cell, Outcome
+from lab.cells.cell import Cell, Outcome
 from lab.errors import UnsupportedCell, UserError
 from lab.grading import scorecard
-from lab.grading.tiers import TIERS
+from lab.grading.judge.tiers import TIERS
 from lab.records import RubricSection
 
 # One thread a process: small arrays gain nothing from more, and cells may run side by side.
@@ -39,7 +39,7 @@ def run(cell: Cell, directory: Path) -> Outcome:
         raise UnsupportedCell("the rubric grades attention, not the softmax alone")
     custom = cell.config.candidate.kind == "custom"
     answer = worker.call(
-        f"lab.grading.cell:{'grade_stranger' if custom else 'grade_shipped'}",
+        f"lab.grading.rubric:{'grade_stranger' if custom else 'grade_shipped'}",
         {"config": cell.plain()},
         deadline_s=cell.config.deadline_s,
         directory=directory,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.cells import Cell, Outcome
-from lab.release.verify import verify
+from lab.cells.cell import Cell, Outcome
+from lab.release.verify.run import verify
 
 
 def run(cell: Cell, directory: Path) -> Outcome:  # noqa: ARG001 - reads a folder, writes nothing

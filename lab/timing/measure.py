@@ -15,8 +15,8 @@ import jax
 import numpy as np
 
 from lab import devices, programs
-from lab.cells import Cell
-from lab.config import from_plain
+from lab.cells.cell import Cell
+from lab.cells.config import from_plain
 from lab.grading import gate
 from lab.programs import Program
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.tpu import bundles, hlo, schedule, utilization
-from lab.tpu.bundles import UnrecognisedDump
 from lab.tpu.chips import Chip
 from lab.tpu.estimate import OpCycles
-from lab.tpu.hlo_text import UnrecognisedHloError
-from lab.tpu.schedule import NoEstimate, ScheduleEstimate
-from lab.tpu.timeline import Machine
-from lab.tpu.utilization import LoopUse
+from lab.tpu.hlo import ops as hlo
+from lab.tpu.hlo.text import UnrecognisedHloError
+from lab.tpu.schedule import bundles, utilization
+from lab.tpu.schedule import execute as schedule
+from lab.tpu.schedule.bundles import UnrecognisedDump
+from lab.tpu.schedule.execute import NoEstimate, ScheduleEstimate
+from lab.tpu.schedule.timeline import Machine
+from lab.tpu.schedule.utilization import LoopUse
 
 LEAST_SHARE = 0.03  # loops that take less of an op are not worth a row
 BOUND_OPS = 3  # how many ops, the longest ones, are looked at

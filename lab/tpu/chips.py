@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.config import TargetConfig
-from lab.tpu.timeline import Machine
+from lab.cells.config import TargetConfig
+from lab.tpu.schedule.timeline import Machine
 
 NOT_VALIDATED = "estimates not validated"
 VALIDATED_LIBTPU = "0.0.42."

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-from lab.problems import DtypePolicy, Shape
 from lab.tpu.chips import Chip
+from lab.truth.problems import DtypePolicy, Shape
 
 _BYTES = {"bfloat16": 2, "float32": 4}
 # Per visible score: compare, subtract, exp, add, multiply; backward p * (dp - sum(p * dp)) adds

@@ -12,10 +12,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from lab import candidates
-from lab.config import CandidateConfig, config_directory
+from lab.cells.config import CandidateConfig, config_directory
 from lab.errors import UserError
 from lab.grading.checks import CHECKS
-from lab.problems import POLICIES
+from lab.truth.problems import POLICIES
 
 FILES = sorted((config_directory() / "candidate").glob("*.yaml"))
 EXPECTED = {

@@ -15,9 +15,17 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from lab import candidates, oracle
-from lab.config import config_directory
-from lab.problems import POLICIES, AttentionProblem, DtypePolicy, Shape, attention_problem, poison
+from lab import candidates
+from lab import truth as oracle
+from lab.cells.config import config_directory
+from lab.truth.problems import (
+    POLICIES,
+    AttentionProblem,
+    DtypePolicy,
+    Shape,
+    attention_problem,
+    poison,
+)
 
 CONFIGS: dict[str, dict[str, Any]] = {
     path.stem: OmegaConf.to_container(OmegaConf.load(path))

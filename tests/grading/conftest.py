@@ -8,8 +8,8 @@ import pytest
 
 from lab.grading.cases import Case
 from lab.grading.executor import Answer, Call
-from lab.oracle import online
-from lab.problems import Shape
+from lab.truth import online
+from lab.truth.problems import Shape
 
 Change = Callable[[Call, dict[str, np.ndarray]], dict[str, np.ndarray]]
 

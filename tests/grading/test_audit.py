@@ -6,7 +6,7 @@ import json
 import pandas as pd
 import pytest
 
-from lab.grading import audit
+from lab.grading.audit import summary as audit
 from lab.tasks import audit as task
 
 

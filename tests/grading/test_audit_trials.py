@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lab.grading import audit_trials
+from lab.grading.audit import trials as audit_trials
 from lab.tasks.audit import BASE_SEED, all_candidates
 
 

@@ -179,7 +179,7 @@ def test_a_missing_row_term_is_named(fake, small_cases):
     def no_delta(call, results):
         if "dq" not in results:
             return results
-        from lab.grading.intermediates import intermediates, over_groups
+        from lab.grading.judge.intermediates import intermediates, over_groups
 
         x = intermediates(call)
         ds = x.p * x.dp

@@ -9,8 +9,8 @@ import pytest
 from lab.errors import UnsupportedCell
 from lab.grading.cases import BY_NAME
 from lab.grading.executor import InProcess, call_of, changed, digest
-from lab.problems import POLICIES
 from lab.tasks.audit import all_candidates
+from lab.truth.problems import POLICIES
 
 jax = pytest.importorskip("jax")
 
@@ -57,7 +57,7 @@ def test_a_digest_sees_one_changed_bit(call):
 
 
 def test_trials_of_a_control_and_a_known_bad_candidate():
-    from lab.grading import audit_trials
+    from lab.grading.audit import trials as audit_trials
 
     chosen = [c for c in all_candidates() if c["name"] in ("naive", "wrong-gqa")]
     tables = audit_trials.run(

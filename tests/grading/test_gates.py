@@ -7,18 +7,18 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from lab.grading import calibration
-from lab.grading.budgets import growth, low_precision_sum
 from lab.grading.cases import SUITE
 from lab.grading.checks import CHECKS, GATES, MAX_SCORE
 from lab.grading.executor import call_of
 from lab.grading.findings import OUTPUTS
-from lab.grading.null_answers import NAMES, null_answers, passing
-from lab.grading.numeric import Reference, judge_attention, judge_softmax
-from lab.grading.relations import relations
-from lab.grading.tiers import ORDER, lower_than
-from lab.oracle import softmax_backward, softmax_forward
-from lab.problems import POLICIES, Shape, softmax_problem
+from lab.grading.judge import calibration
+from lab.grading.judge.budgets import growth, low_precision_sum
+from lab.grading.judge.null_answers import NAMES, null_answers, passing
+from lab.grading.judge.numeric import Reference, judge_attention, judge_softmax
+from lab.grading.judge.relations import relations
+from lab.grading.judge.tiers import ORDER, lower_than
+from lab.truth import softmax_backward, softmax_forward
+from lab.truth.problems import POLICIES, Shape, softmax_problem
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
 

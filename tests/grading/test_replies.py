@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from lab.grading.claims import Dot, Program
-from lab.grading.process import Stopped, one_line
-from lab.grading.replies import Called, Done, Traced, parse
+from lab.grading.sandbox.inside.claims import Dot, Program
+from lab.grading.sandbox.process import Stopped, one_line
+from lab.grading.sandbox.replies import Called, Done, Traced, parse
 
 PROGRAM = Program(
     dots=(Dot("kernel", ("bfloat16", "bfloat16"), "float32", 2), Dot(None, ("a", "b"), "c", 1)),

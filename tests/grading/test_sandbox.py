@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from lab.grading.executor import Answer, Call
-from lab.grading.process import Child, Limits, Stopped, _family
-from lab.grading.sandbox import Sandbox
+from lab.grading.sandbox.executor import Sandbox
+from lab.grading.sandbox.process import Child, Limits, Stopped, _family
 from lab.grading.supports import Supports
 
 EXPLOITS = Path(__file__).parent / "exploits"
@@ -296,7 +296,7 @@ def test_limits_say_what_was_exceeded(tmp_path: Path) -> None:
 def test_children_do_not_outlive_a_judge_that_is_killed() -> None:
     program = """
 import time
-from lab.grading.process import Child, Limits
+from lab.grading.sandbox.process import Child, Limits
 child = Child("", Limits())
 child.ask({"op": "start", "role": "tracer"}, seconds=60, doing="starting")
 print("ready", flush=True)

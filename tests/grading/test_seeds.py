@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.grading.seeds import SeedPlan
+from lab.grading.sandbox.seeds import SeedPlan
 
 
 def test_plans_are_drawn_anew_and_their_commitments_differ() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.grading import wire
+from lab.grading.sandbox.inside import wire
 
 SHAPES = st.lists(st.integers(0, 4), max_size=4)
 

@@ -12,7 +12,7 @@ import yaml
 
 from lab import kernels
 from lab.kernels import Kernel
-from lab.problems import POLICIES
+from lab.truth.problems import POLICIES
 
 CONF = Path(__file__).parents[2] / "conf" / "kernel"
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from lab import oracle
+from lab import truth as oracle
 from lab.errors import UnsupportedCell
 from lab.grading import gate
-from lab.problems import POLICIES, AttentionProblem, Shape, attention_problem, poison
+from lab.truth.problems import POLICIES, AttentionProblem, Shape, attention_problem, poison
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lab.problems import POLICIES
+from lab.truth.problems import POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import yaml
 
 from lab import kernels
 from lab.errors import UnsupportedCell, UserError
-from lab.problems import POLICIES, DtypePolicy
+from lab.truth.problems import POLICIES, DtypePolicy
 
 CONF = Path(__file__).parents[2] / "conf" / "kernel"
 NAMES = sorted(path.stem for path in CONF.glob("*.yaml"))

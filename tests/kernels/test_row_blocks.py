@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lab.errors import UnsupportedCell
-from lab.problems import POLICIES, Shape, softmax_problem
+from lab.truth.problems import POLICIES, Shape, softmax_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -149,7 +149,7 @@ def test_tpu_interpret_mode_finds_nothing_uninitialised_or_out_of_bounds(
 ) -> None:
     from jax.experimental.pallas import tpu as pltpu
 
-    from lab import oracle
+    from lab import truth as oracle
 
     x = softmax_problem(Shape(1, 2, 1, 20, 150, 8, True, "tail"), POLICIES["f32"])
     kernel = load("pallas-8row", "f32", interpret=pltpu.InterpretParams(detect_races=True))

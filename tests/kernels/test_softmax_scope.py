@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab import oracle
+from lab import truth as oracle
 from lab.errors import UnsupportedCell
-from lab.problems import POLICIES, Shape, softmax_problem
+from lab.truth.problems import POLICIES, Shape, softmax_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import factory
 
-from lab.release import build, profiles
+from lab.release.build import assemble as build
+from lab.release.build import profiles
 
 
 def write_runs(records: list[dict[str, Any]], folder: Path) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from lab.cells import digest, without_outputs
+from lab.cells.cell import digest, without_outputs
 from lab.records import Result
 
 CHECKS = ("causal", "padding", "all_masked_row", "odd_key_width", "grad_q", "grad_k", "grad_v")

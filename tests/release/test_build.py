@@ -13,8 +13,9 @@ import factory
 import pytest
 
 from lab.errors import UserError
-from lab.release import build, profiles
-from lab.release.build import Built
+from lab.release.build import assemble as build
+from lab.release.build import profiles
+from lab.release.build.assemble import Built
 
 Runs = Callable[[list[dict[str, Any]]], Path]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import factory
-from command import Lab
+from commands import Lab
 
 from lab.worker import PACKAGE_ROOT
 

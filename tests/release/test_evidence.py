@@ -9,7 +9,9 @@ from typing import Any
 
 import factory
 
-from lab.release import build, evidence, privacy, profiles
+from lab.release.build import assemble as build
+from lab.release.build import evidence, profiles
+from lab.release.format import privacy
 from lab.worker import PACKAGE_ROOT
 
 Runs = Callable[[list[dict[str, Any]]], Path]

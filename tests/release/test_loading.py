@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from lab.release import rows
+from lab.release.format import rows
 
 TABLES = tuple(rows.TABLES)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-from lab.release.pack import pack
+from lab.release.build.pack import pack
 
 
 def test_the_run_that_packs_is_left_out_and_the_bytes_repeat(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.release import privacy
+from lab.release.format import privacy
 
 
 @pytest.mark.parametrize(

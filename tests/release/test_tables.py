@@ -8,8 +8,9 @@ import factory
 import pytest
 
 from lab.records import Result
-from lab.release import rows, schema, tables
-from lab.release.tables import Entry
+from lab.release.build import tables
+from lab.release.build.tables import Entry
+from lab.release.format import rows, schema
 
 
 def entries(*records: dict[str, object]) -> list[Entry]:

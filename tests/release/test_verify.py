@@ -10,7 +10,7 @@ import tampering
 from tampering import CORRUPTIONS, Corruption
 
 from lab.errors import UserError
-from lab.release import verify
+from lab.release.verify import run as verify
 
 
 def failed(root: Path) -> dict[str, tuple[str, ...]]:

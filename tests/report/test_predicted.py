@@ -8,9 +8,8 @@ import pytest
 
 from lab import records
 from lab.records import Result
-from lab.report import comparisons, predicted, tables
-from lab.tpu import validate
-from lab.tpu.validation import ratios
+from lab.report import comparisons, predicted, tables, validate
+from lab.report.validation import ratios
 
 EVIDENCE = Path(__file__).parents[2] / "evidence" / "tpu-v5e-compiled"
 

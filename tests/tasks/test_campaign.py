@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from lab import worker
-from lab.cells import Cell, Outcome
-from lab.config import CampaignConfig
+from lab.cells.cell import Cell, Outcome
+from lab.cells.config import CampaignConfig
 from lab.errors import UserError
 from lab.records import DoctorSection
 from lab.tasks import campaign

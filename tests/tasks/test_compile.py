@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import samples
 
-from lab import records, runs, tasks
-from lab.cells import Cell
+from lab import records, tasks
+from lab.cells.cell import Cell
+from lab.command import runs
 from lab.errors import UnsupportedCell, UserError
 from lab.records import CompileSection, Result
 from lab.tasks import compile as task

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lab.cells import Cell
-from lab.config import AuditConfig, CandidateConfig, LabConfig, TaskConfig
+from lab.cells.cell import Cell
+from lab.cells.config import AuditConfig, CandidateConfig, LabConfig, TaskConfig
 from lab.errors import UserError
 from lab.tasks import audit, rubric
 

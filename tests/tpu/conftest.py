@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.tpu import bundles
+from lab.tpu.schedule import bundles
 
 LEGEND = "= control target key start\nLB: loop body\n= control target key end\n\n"
 DUMPS = Path(__file__).parent / "dumps"

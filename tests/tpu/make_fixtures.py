@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from lab.tpu import bundles
+from lab.tpu.schedule import bundles
 
 DUMPS = Path(__file__).parent / "dumps"
 FLASH = {

@@ -14,8 +14,11 @@ from pathlib import Path
 from hydra import compose, initialize_config_dir
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from lab import config, sweeps, worker
-from lab.tpu import bundles, compiler
+from lab import worker
+from lab.cells import config
+from lab.command import sweeps
+from lab.tpu.compile import compiler
+from lab.tpu.schedule import bundles
 
 PROGRAMS = Path(__file__).parent / "programs"
 CASES = {
@@ -40,7 +43,7 @@ def make(case: str) -> None:
         (scratch / "dump").mkdir()
         flags = bundles.DUMP_FLAGS.format(directory=scratch / "dump")
         environment = compiler.environment(flags, scratch, attached=False)
-        worker.call("lab.tpu.child:compile_cell", payload, env=environment, deadline_s=300)
+        worker.call("lab.tpu.compile.child:compile_cell", payload, env=environment, deadline_s=300)
         pack(scratch / compiler.HLO_FILE, out / "hlo.txt.gz")
         for path in (scratch / "dump").iterdir():
             operation = path.name.split("-", 1)[1]
@@ -52,7 +55,9 @@ def make(case: str) -> None:
         payload |= {"cpu_limit_s": 60, "pallas_cpu_limit_s": 60}
         (scratch / compiler.HLO_FILE).unlink()
         try:
-            worker.call("lab.tpu.child:profile_cell", payload, env=environment, deadline_s=300)
+            worker.call(
+                "lab.tpu.compile.child:profile_cell", payload, env=environment, deadline_s=300
+            )
         except worker.WorkerCrashed as crash:
             print(case, "no profile:", crash.reason)  # noqa: T201
         if (scratch / compiler.HLO_FILE).exists():

@@ -9,7 +9,7 @@ import pytest
 from lab.tpu import analysis
 from lab.tpu.chips import Chip
 from lab.tpu.estimate import choose, estimate
-from lab.tpu.hlo_text import UnrecognisedHloError
+from lab.tpu.hlo.text import UnrecognisedHloError
 
 PROGRAM = Path(__file__).parent / "programs" / "pallas-8row-softmax"
 V5E = Chip("v5e", "TPU v5 lite", "v5e:2x2", 1.5, 197, 819, 2**34, 2**27, 2**24, True, "test")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.tpu import bundles
-from lab.tpu.bundles import Instruction, Schedule, UnrecognisedDump
+from lab.tpu.schedule import bundles
+from lab.tpu.schedule.bundles import Instruction, Schedule, UnrecognisedDump
 
 DUMPS = Path(__file__).parent / "dumps"
 LEGEND = "= control target key start\nLB: loop body\n= control target key end\n\n"

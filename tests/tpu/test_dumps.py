@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.tpu import bundles
-from lab.tpu.bundles import UnrecognisedDump
-from lab.tpu.schedule import NoEstimate, ScheduleEstimate, execute
-from lab.tpu.timeline import Machine
+from lab.tpu.schedule import bundles
+from lab.tpu.schedule.bundles import UnrecognisedDump
+from lab.tpu.schedule.execute import NoEstimate, ScheduleEstimate, execute
+from lab.tpu.schedule.timeline import Machine
 
 V5E = Machine(clock_ghz=1.5, hbm_gb_s=819)
 DUMPS = Path(__file__).parent / "dumps"

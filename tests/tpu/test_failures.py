@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.tpu.failures import compiler_abort, explain
+from lab.tpu.compile.failures import compiler_abort, explain
 
 
 def said(name: str) -> str:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.tpu import hlo
-from lab.tpu.hlo_text import UnrecognisedHloError
+from lab.tpu.hlo import ops as hlo
+from lab.tpu.hlo.text import UnrecognisedHloError
 
 PROGRAMS = Path(__file__).parent / "programs"
 

@@ -1,7 +1,7 @@
 from collections.abc import Callable
 
-from lab.tpu.bundles import Schedule
-from lab.tpu.needed import needed_names
+from lab.tpu.schedule.bundles import Schedule
+from lab.tpu.schedule.needed import needed_names
 
 
 def test_addresses_and_bounds_checks_are_not_needed(program: Callable[..., Schedule]) -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.tpu.scalar import EXPRESSIONS, CannotFollowError, Unknown, divide, known, select
+from lab.tpu.schedule.scalar import EXPRESSIONS, CannotFollowError, Unknown, divide, known, select
 
 word = st.integers(-(2**31), 2**31 - 1)
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}

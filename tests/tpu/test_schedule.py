@@ -2,9 +2,9 @@ from collections.abc import Callable
 
 import pytest
 
-from lab.tpu.bundles import Schedule, UnrecognisedDump
-from lab.tpu.schedule import NoEstimate, ScheduleEstimate, execute
-from lab.tpu.timeline import Machine
+from lab.tpu.schedule.bundles import Schedule, UnrecognisedDump
+from lab.tpu.schedule.execute import NoEstimate, ScheduleEstimate, execute
+from lab.tpu.schedule.timeline import Machine
 
 # 32 bytes a cycle, so a granule a cycle; 100 cycles of latency.
 MACHINE = Machine(clock_ghz=2.0, hbm_gb_s=64.0, dma_latency_ns=50.0, granule_bytes=32)

@@ -1,7 +1,7 @@
 import pytest
 
-from lab.tpu.scalar import CannotFollowError, Unknown
-from lab.tpu.timeline import Machine, Timeline
+from lab.tpu.schedule.scalar import CannotFollowError, Unknown
+from lab.tpu.schedule.timeline import Machine, Timeline
 
 # 32 bytes a cycle, so a granule a cycle; 100 cycles of latency.
 MACHINE = Machine(clock_ghz=2.0, hbm_gb_s=64.0, dma_latency_ns=50.0, granule_bytes=32)

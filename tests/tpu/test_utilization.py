@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.tpu import bundles
-from lab.tpu.bundles import Schedule, UnrecognisedDump
-from lab.tpu.schedule import ScheduleEstimate, execute
-from lab.tpu.timeline import Machine
-from lab.tpu.utilization import LoopUse, Slots, loop_utilization, read_slots
+from lab.tpu.schedule import bundles
+from lab.tpu.schedule.bundles import Schedule, UnrecognisedDump
+from lab.tpu.schedule.execute import ScheduleEstimate, execute
+from lab.tpu.schedule.timeline import Machine
+from lab.tpu.schedule.utilization import LoopUse, Slots, loop_utilization, read_slots
 
 V5E = Machine(clock_ghz=1.5, hbm_gb_s=819)
 # 32 bytes a cycle, so a granule a cycle; 100 cycles of latency.

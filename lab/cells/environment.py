@@ -1,0 +1,92 @@
+"""What ran a cell: versions, machine, code. Everything is found without importing jax."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+from lab.records import Environment
+from lab.worker import PACKAGE_ROOT
+
+# Flags that change what jax and XLA do. Values are recorded; nothing else of the environment is.
+_FLAG_NAMES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_PLATFORMS", "JAX_ENABLE_X64")
+
+
+def version(package: str) -> str | None:
+    """The installed version of a package, or None."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+@functools.cache
+def code_sha256() -> str:
+    """The identity of the code: the package's files plus the versions of jax, jaxlib and libtpu."""
+    digest = hashlib.sha256()
+    package = PACKAGE_ROOT / "lab"
+    for path in sorted(package.rglob("*.py")) + sorted(package.rglob("*.json")):
+        relative = path.relative_to(package)
+        digest.update(f"{relative.as_posix()}\0".encode() + path.read_bytes() + b"\0")
+    for name in ("jax", "jaxlib", "libtpu"):
+        digest.update(f"{name}={version(name)}\0".encode())
+    return digest.hexdigest()
+
+
+@functools.cache
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _git(*arguments: str) -> str | None:
+    command = ["git", "-C", str(PACKAGE_ROOT), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+@functools.cache
+def _commit() -> tuple[str | None, bool | None]:
+    # An installed wheel inside somebody else's repository must not claim that repository's commit.
+    if not (PACKAGE_ROOT / "conf" / "config.yaml").is_file():
+        return None, None
+    commit = _git("rev-parse", "HEAD")
+    changes = _git("status", "--porcelain", "--untracked-files=no")
+    return commit, None if changes is None else bool(changes)
+
+
+def describe(
+    *, platform_name: str | None, device_kind: str | None, device_count: int | None
+) -> Environment:
+    """The environment of a record; the device facts come from the worker that saw the device."""
+    commit, dirty = _commit()
+    return Environment(
+        python=platform.python_version(),
+        jax=version("jax"),
+        jaxlib=version("jaxlib"),
+        libtpu=version("libtpu"),
+        hydra=version("hydra-core") or "unknown",
+        omegaconf=version("omegaconf") or "unknown",
+        numpy=version("numpy") or "unknown",
+        platform=platform_name,
+        device_kind=device_kind,
+        device_count=device_count,
+        cpu_model=_cpu_model(),
+        cpu_count=os.cpu_count() or 1,
+        commit=commit,
+        dirty=dirty,
+        flags={name: os.environ[name] for name in _FLAG_NAMES if os.environ.get(name)},
+    )

@@ -1,0 +1,1 @@
+"""What stands between the command line and a task: sweeps, runs, messages, help."""

@@ -1,0 +1,197 @@
+"""What a sweep adds to runs: refuse bad cells up front, watch progress, aggregate at the end.
+
+Every launcher runs jobs its own way (joblib in other processes, whose results never come back),
+so the sweep relies on nothing but the files that each run leaves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from lab import records, report, tasks
+from lab.cells import expectations
+from lab.cells.cell import Cell
+from lab.cells.config import LabConfig, check, field_names
+from lab.command import messages, runs, usage
+from lab.errors import UserError
+from lab.records import Result
+from lab.report import terminal
+from lab.report.progress import Watcher
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep that passed its preflight."""
+
+    directory: Path
+    cells: tuple[Cell, ...]
+    watcher: Watcher
+
+    @property
+    def resumption(self) -> str:
+        """How to run what is left, in words."""
+        return f"the same command and hydra.sweep.dir={terminal.shorter(self.directory)}"
+
+
+CELL_SUBDIRECTORY = "${cell_id:}"
+current: Sweep | None = None
+
+
+def cell_from(composed: DictConfig, overrides: Sequence[str] = ()) -> Cell:
+    """The cell of a composed Hydra configuration.
+
+    Raises:
+        UserError: a value is missing, out of range, or does not fit the others.
+    """
+    _refuse_added_keys(composed)
+    own = OmegaConf.masked_copy(composed, list(field_names()))
+    if missing := sorted(OmegaConf.missing_keys(own)):
+        raise UserError(f"no value for {', '.join(missing)}: set it, as in {missing[0]}=VALUE")
+    # Hydra has merged into the schema, so every value already has its type.
+    config = LabConfig(**cast("dict[str, Any]", OmegaConf.to_object(own)))
+    check(config)
+    return Cell(config, tuple(overrides))
+
+
+def _refuse_added_keys(composed: DictConfig) -> None:
+    """A key that `+key=value` adds is read by nobody, however it is spelt."""
+    known = {*field_names(), "hydra"}
+    added = [str(key) for key in composed if key not in known]
+    for section in field_names():
+        node = composed._get_node(section)  # noqa: SLF001 - without resolving what is missing
+        kind = OmegaConf.get_type(node) if isinstance(node, DictConfig) else None
+        if isinstance(node, DictConfig) and dataclasses.is_dataclass(kind):
+            names = {field.name for field in dataclasses.fields(kind)}
+            added += [f"{section}.{key}" for key in map(str, node) if key not in names]
+    if added:
+        raise UserError(messages.unknown_key(added[0]))
+
+
+def register_resolver() -> None:
+    """Make `${cell_id:}` the id of the cell being run, and `${groups:}` the list in the help."""
+    OmegaConf.register_new_resolver("groups", usage.groups, replace=True)
+    OmegaConf.register_new_resolver("cell_id", _cell_id, replace=True)
+
+
+def _cell_id(*, _root_: DictConfig) -> str:
+    # `--cfg hydra --resolve` asks where nothing but Hydra's own section is left.
+    return cell_from(_root_).id if "task" in _root_ else "CELL_ID"
+
+
+class Preflight(Callback):
+    """Before the first job: compose every cell, refuse bad ones and duplicates.
+
+    Hydra swallows any exception of a callback, but lets SystemExit through: its code is 2.
+    """
+
+    def on_run_start(self, config: DictConfig, **_: Any) -> None:  # noqa: ANN401
+        """Refuse a bad run before its directory is made."""
+        with _refusing():
+            cell = cell_from(config)
+            refuse_unread_path([cell])
+            tasks.preflight(cell)
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:  # noqa: ANN401
+        """Refuse a bad sweep before its directory is made; else begin to watch it."""
+        global current  # noqa: PLW0603 - Hydra builds this object itself and keeps it to itself
+        with _refusing():
+            _refuse_other_subdirectories(config)
+            cells = _expand(config)
+            _refuse_duplicates(cells)
+            refuse_unread_path(cells)
+            for cell in cells:
+                tasks.preflight(cell)
+            directory = Path(config.hydra.sweep.dir).resolve()
+            directory.mkdir(parents=True, exist_ok=True)
+        already = {cell.id for cell in cells if runs.skips(cell, directory / cell.id)}
+        for cell in cells:
+            if cell.id in already:
+                runs.settle(cell, directory / cell.id)
+        watcher = Watcher(directory, [cell.id for cell in cells], already)
+        current = Sweep(directory, cells, watcher)
+        watcher.start()
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except (UserError, OSError, HydraException, OmegaConfBaseException) as error:
+        messages.print_error(messages.describe(error))
+        raise SystemExit(2) from None
+    except Exception:  # noqa: BLE001 - a bug of ours, which Hydra would make a warning
+        traceback.print_exc()
+        raise SystemExit(1) from None
+
+
+def _refuse_other_subdirectories(config: DictConfig) -> None:
+    sweep = cast("dict[str, str]", OmegaConf.to_container(config.hydra.sweep, resolve=False))
+    pattern = sweep["subdir"]
+    if pattern != CELL_SUBDIRECTORY:
+        raise UserError(
+            f"hydra.sweep.subdir={pattern}: a cell's directory is named by its id; "
+            "leave this key alone and choose hydra.sweep.dir"
+        )
+
+
+def _expand(config: DictConfig) -> tuple[Cell, ...]:
+    """Every cell of the sweep, composed as the launcher will compose it."""
+    hydra = GlobalHydra.instance().hydra
+    assert hydra is not None
+    loader = hydra.config_loader
+    axes = [f"{key}={value}" for key, value in (config.hydra.sweeper.params or {}).items()]
+    parsed = OverridesParser.create(config_loader=loader).parse_overrides(
+        [*axes, *config.hydra.overrides.task]
+    )
+    jobs = BasicSweeper.split_arguments(parsed, max_batch_size=None)[0]
+    return tuple(cell_from(loader.load_sweep_config(config, list(job)), job) for job in jobs)
+
+
+def refuse_unread_path(cells: Sequence[Cell]) -> None:
+    """Refuse a candidate.path that no cell of a run or sweep would read."""
+    candidates = [cell.config.candidate for cell in cells]
+    if any(c.path for c in candidates) and not any(c.kind == "custom" for c in candidates):
+        raise UserError("candidate.path is read for candidate=custom alone; add candidate=custom")
+
+
+def _refuse_duplicates(cells: Sequence[Cell]) -> None:
+    counts = Counter(cell.id for cell in cells)
+    repeated = [cell_id for cell_id, count in counts.items() if count > 1]
+    if repeated:
+        raise UserError(
+            f"the sweep holds a cell more than once: {repeated[0]} ({counts[repeated[0]]} times); "
+            "drop the repeated value"
+        )
+
+
+def finish(sweep: Sweep) -> int:
+    """Aggregate what the sweep's directory holds and show it; the exit code of its cells."""
+    sweep.watcher.stop()
+    found = []
+    for cell in sweep.cells:
+        with suppress(records.InvalidRecord):
+            found.append(records.read(sweep.directory / cell.id / runs.RESULT_FILE, Result))
+    # A sweep of reports has nothing to aggregate.
+    worth_it = any(result.task != "report" for result in found)
+    built = report.build([sweep.directory], sweep.directory / "report") if worth_it else None
+    terminal.show_sweep(found, sweep.directory, built)
+    stopped = sum(result.status == "interrupted" for result in found)
+    if missing := len(sweep.cells) - len(found) + stopped:
+        of = f"{missing} of {len(sweep.cells)} cells"
+        messages.print_error(f"{of} did not finish; run what is left with {sweep.resumption}")
+    return 1 if missing else expectations.exit_code(found)

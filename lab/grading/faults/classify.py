@@ -1,0 +1,346 @@
+"""Name the fault class that fits best, from where an implementation fails and what it returned.
+
+Three steps. What only one kind of input shows is named by that input (`_by_pattern`: only poisoned
+keys, only rows without a key, only extreme logits...). Else float64 models of the fault classes are
+compared with what was returned, row by row, and the nearest one names it (`_by_model`). Else the
+checks that failed do (`_by_check`). Candidates are not known here, only faults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lab.grading.checks import BY_CHECKS, CHECKS
+from lab.grading.faults.backward import BACKWARD
+from lab.grading.faults.forward import FORWARD
+from lab.grading.judge.relations import visible_keys
+
+if TYPE_CHECKING:
+    from lab.grading.examine import Examined
+    from lab.grading.faults.model import Model
+    from lab.grading.findings import Finding
+    from lab.grading.judge.intermediates import Bool, Float
+
+CONVINCING = 0.8  # share of the wrong rows that a model must give, to be believed
+NEAREST = 0.3  # to be named for want of anything better
+LARGE_CASE = 1 << 17  # logits: larger cases are left to the smaller ones
+LARGEST_CASE = 1 << 19  # where no smaller one fails
+SHORTLIST = 12  # models that get a closer look after the first two cases
+# The regimes that only extreme logits make; a mixture may be one of them.
+EXTREME = ("large_logits", "below_sentinel", "mixture")
+ORDINARY_WIDTHS = (64, 128)
+
+# The check whose advice helps with a class.
+ADVICE = {
+    "causal_alignment": "causal_alignment",
+    "causal_ignored": "causal",
+    "causal_off_by_one": "causal",
+    "block_bound": "combined",
+    "block_range": "combined",
+    "mask_polarity": "padding",
+    "mask_broadcast": "padding",
+    "padding_ignored": "padding",
+    "poison_leak": "poisoned_padding",
+    "empty_row": "empty_row",
+    "finite_sentinel": "extreme_logits",
+    "overflow": "extreme_logits",
+    "stale_rescale": "moving_max",
+    "lse": "weights",
+    "tail_block": "tail_block",
+    "length_divisibility": "tail_block",
+    "gqa_mapping": "gqa_mapping",
+    "group_gradient": "grad_k",
+    "backward_term": "grad_q",
+    "dv_rows": "grad_v",
+    "scale": "scale",
+    "wrong_axis": "layout",
+    "layout": "layout",
+    "low_precision_scores": "precision",
+    "low_precision_accumulate": "precision",
+    "batch_mixup": "multi_batch",
+    "head_dim": "head_dim",
+    "position_overflow": "long_row",
+    "uninitialised": "repeatable",
+    "index_map": "combined",
+    "silent_fallback": "causal",
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The class that fits best.
+
+    Attributes:
+        fault_class: an id, or None if nothing is wrong or nothing fits.
+        advice: one line.
+        convincing: whether a model or a pattern explains what was returned, so that rounding
+            cannot be the reason.
+        by_rounding: whether the class is one of low precision.
+        why: what the name rests on.
+    """
+
+    fault_class: str | None
+    advice: str | None
+    convincing: bool = False
+    by_rounding: bool = False
+    why: str = ""
+
+
+def classify(examined: Sequence[Examined], found: Sequence[Finding]) -> Fault:
+    """The fault class of an implementation with failed findings."""
+    judged = [e for e in examined if e.judged]
+    failed = [f for f in found if not f.passed and f.check != "contract"]
+    if not failed:
+        return Fault(None, "See the reason given for the check `contract`.")
+    pattern = _by_pattern(judged, failed)
+    if pattern:
+        return _fault(pattern, convincing=True, why="only the inputs meant for it fail")
+    model, score = _by_model(judged, failed)
+    if model is not None and score >= CONVINCING:
+        why = f"the model `{model.name}` gives {score:.0%} of the rows that are wrong"
+        return _fault(model.fault_class, convincing=True, why=why)
+    by_check = _by_check(judged, failed)
+    if by_check in (None, "index_map") and model is not None and score > NEAREST:
+        return _fault(model.fault_class, why=f"nearest model: {model.name} ({score:.0%})")
+    return _fault(by_check or "backward_term", why=BY_CHECKS)
+
+
+def name_of_tier(tier: str) -> Fault:
+    """The class of an implementation that is right at a lower tier."""
+    accumulate = tier == "bf16_accumulate"
+    name = "low_precision_accumulate" if accumulate else "low_precision_scores"
+    return Fault(name, CHECKS["precision"].advice, by_rounding=True, why=f"right at tier {tier}")
+
+
+def _fault(name: str, *, convincing: bool = False, why: str) -> Fault:
+    return Fault(name, CHECKS[ADVICE.get(name, "accuracy")].advice, convincing, why=why)
+
+
+# By pattern.
+
+
+def _by_pattern(  # noqa: PLR0911 - a list of patterns
+    judged: Sequence[Examined], failed: Sequence[Finding]
+) -> str | None:
+    """A class that is plain from which inputs fail, all others being right."""
+    cases = {e.case.name: e for e in judged}
+    names = {f.case for f in failed}
+    forward = any(f.output in ("out", "") for f in failed)
+
+    def only(holds: dict[str, bool]) -> bool:
+        return all(holds[name] for name in names)
+
+    poisoned = all(
+        f.gate == "hidden_poison" or cases[f.case].case.regime == "poisoned" for f in failed
+    )
+    if poisoned:
+        return "poison_leak"
+    if all(f.gate == "repeat" for f in failed):
+        return "uninitialised"
+    if all(f.gate == "forward_alone" for f in failed):
+        return "silent_fallback"  # what is differentiated is not what runs
+    blind = {n: _has_blind_rows(e) for n, e in cases.items()}
+    empty = any(f.gate == "empty_row_is_zero" for f in failed)
+    # Numbers in `out` are those of rows that see a key: they are right if this is the fault.
+    padded = any(cases[n].case.shape.padding == "empty" for n in names)
+    if only(blind) and (empty or padded) and not _numbers_fail(failed, "out"):
+        return "empty_row"
+    if only({n: e.case.name == "positions" for n, e in cases.items()}):
+        return "position_overflow"
+    extreme = {n: e.case.regime in EXTREME for n, e in cases.items()}
+    hidden = {n: e.case.shape.causal or e.case.shape.padding != "none" for n, e in cases.items()}
+    if only(extreme):
+        # What overflows does so at large logits above all. A sentinel needs logits below it, and
+        # may stand in padded lanes too, where no mask is.
+        large = any(cases[n].case.regime == "large_logits" for n in names)
+        return "overflow" if large and not only(hidden) else "finite_sentinel"
+    # A finite stand-in for -inf also gives rows without a key the mean of V.
+    if only({n: hidden[n] and (extreme[n] or blind[n]) for n in cases}) and any(
+        extreme[n] for n in names
+    ):
+        return "finite_sentinel"
+    both = {n: e.case.shape.causal and e.case.shape.padding != "none" for n, e in cases.items()}
+    if only(both) and any(f.gate == "future_keys" for f in failed):
+        return "silent_fallback"
+    if only({n: e.reference.inside.group > 1 for n, e in cases.items()}):
+        shapes = {cases[n].case.shape for n in names}
+        if any(not shape.causal for shape in shapes):
+            return "gqa_mapping" if forward else "group_gradient"
+    return _by_width(cases, names)
+
+
+def _has_blind_rows(one: Examined) -> bool:
+    return bool((~visible_keys(one.reference.call).any(-1)).any())
+
+
+def _numbers_fail(failed: Sequence[Finding], output: str) -> bool:
+    return any(f.output == output and f.gate in ("element", "row") for f in failed)
+
+
+def _by_width(cases: dict[str, Examined], names: set[str]) -> str | None:
+    """Every failing width is an odd one, in several unlike shapes, and no width does both."""
+    widths = {cases[n].case.shape.head_dim for n in names}
+    unlike = {cases[n].case.shape.causal for n in names}
+    right = {e.case.shape.head_dim for n, e in cases.items() if n not in names}
+    odd = not widths & set(ORDINARY_WIDTHS) and bool(right & set(ORDINARY_WIDTHS))
+    return "head_dim" if odd and len(unlike) > 1 and not widths & right else None
+
+
+# By model.
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """What one case says: each result, where it is wrong, and how near counts as equal."""
+
+    one: Examined
+    got: dict[str, Float]
+    wrong: dict[str, Bool]
+    slack: dict[str, Float]
+
+
+def _by_model(judged: Sequence[Examined], failed: Sequence[Finding]) -> tuple[Model | None, float]:
+    """The model nearest to what was returned, and the share of rows it explains."""
+    forward = _numbers_fail(failed, "out")
+    models, outputs = (FORWARD, ("out",)) if forward else (BACKWARD, ("dq", "dk", "dv"))
+    failing = {f.case for f in failed if f.output in outputs and f.gate in ("element", "row")}
+    telling = _telling(judged, failing) or _telling(judged, failing, LARGEST_CASE)[:1]
+    right = _telling(judged, {e.case.name for e in judged} - failing)
+    evidence = [_evidence(e, outputs) for e in (*telling[:5], *right[:4])]
+    first = [e for e in evidence if e.one.case.name in failing][:2]
+    if not first:
+        return None, 0.0
+    ranked = sorted(models, key=lambda model: -_score(model, first))[:SHORTLIST]
+    scores = [(_score(model, evidence), model) for model in ranked]
+    score, model = max(scores, key=lambda pair: pair[0])
+    return model, score
+
+
+def _telling(
+    judged: Sequence[Examined], names: set[str], limit: int = LARGE_CASE
+) -> list[Examined]:
+    """Cases with ordinary values, one a shape, the small ones first."""
+    usable = [
+        e
+        for e in judged
+        if e.case.name in names
+        and e.case.regime not in ("poisoned", *EXTREME)
+        and e.reference.inside.s.size <= limit
+    ]
+    # What a fault makes of rows without a key is anyone's guess: cases with such rows come last.
+    usable.sort(key=lambda e: (_has_blind_rows(e), e.reference.inside.s.size))
+    shapes: dict[object, Examined] = {}
+    for e in usable:
+        shapes.setdefault(e.case.shape, e)
+    return list(shapes.values())
+
+
+def _evidence(one: Examined, outputs: Sequence[str]) -> _Evidence:
+    got, wrong, slack = {}, {}, {}
+    for output in outputs:
+        array = getattr(one.answer, output)
+        if array is not None:
+            got[output] = array.astype(np.float64)
+            slack[output] = one.reference.bounds("bf16")[output].worst.mean(-1)
+            wrong[output] = ~_near(got[output], one.reference.truth[output], slack[output])
+    return _Evidence(one, got, wrong, slack)
+
+
+def _score(model: Model, evidence: Sequence[_Evidence]) -> float:
+    """Of the rows that are wrong, or wrong according to the model, the share that agree."""
+    agree = total = 0
+    for e in evidence:
+        modelled = _modelled(model, e.one) or {}
+        for output, got in e.got.items():
+            truth, slack = e.one.reference.truth[output], e.slack[output]
+            concerned = e.wrong[output]
+            if output in modelled:
+                says = modelled[output]
+                concerned = concerned | ~_near(says, truth, slack)
+                agree += int((_near(got, says, slack) & concerned).sum())
+            total += int(concerned.sum())
+    return agree / total if total else 0.0
+
+
+def _modelled(model: Model, one: Examined) -> dict[str, Float] | None:
+    key = ("model", f"{model.fault_class} {model.name}")
+    if key not in one.reference.memory:
+        with np.errstate(all="ignore"):
+            one.reference.memory[key] = model.compute(one.reference.call, one.reference.inside)
+    found: dict[str, Float] | None = one.reference.memory[key]
+    return found
+
+
+def _near(a: Float, b: Float, slack: Float) -> Bool:
+    """Rows `[B, H, rows]` equal up to a few roundings; two that are not finite count as equal."""
+    with np.errstate(all="ignore"):
+        finite = np.isfinite(a).all(-1) & np.isfinite(b).all(-1)
+        error = np.sqrt(np.square(a - b).mean(-1))
+        size = np.sqrt(np.square(b).mean(-1))
+        both_broken = ~np.isfinite(a).all(-1) & ~np.isfinite(b).all(-1)
+    return np.where(finite, error <= slack + 0.01 * size, both_broken)
+
+
+# By check.
+
+
+def _by_check(  # noqa: PLR0911 - a list of rules
+    judged: Sequence[Examined], failed: Sequence[Finding]
+) -> str | None:
+    """A class from which checks and cases fail, in order of how much they say."""
+    cases = {e.case.name: e for e in judged}
+    names = {f.case for f in failed}
+    gates = {f.gate for f in failed}
+    checks = {f.check for f in failed}
+    wrong_out = _numbers_fail(failed, "out")
+    if not wrong_out and not any(
+        f.gate == "empty_row_is_zero" and f.output == "out" for f in failed
+    ):
+        return _by_gradient(failed, names, cases)
+    if _broken(cases) or "repeat" in gates:
+        return "uninitialised"
+    masked = {n for n, e in cases.items() if e.case.shape.padding != "none"}
+    causal = {n for n, e in cases.items() if e.case.shape.causal}
+    if names <= masked:
+        return "batch_mixup" if "multi_batch" in checks else "padding_ignored"
+    if names <= causal:
+        square = any(
+            e.case.shape.q_len == e.case.shape.kv_len for n, e in cases.items() if n in names
+        )
+        return "block_bound" if square else "causal_alignment"
+    if "multi_batch" in checks:
+        return "batch_mixup"
+    if "one_query" in gates:
+        return "layout"
+    if "constant_v" in gates:
+        return "tail_block"
+    return "index_map"
+
+
+def _by_gradient(
+    failed: Sequence[Finding], names: set[str], cases: dict[str, Examined]
+) -> str | None:
+    outputs = {f.output for f in failed}
+    if names <= {n for n, e in cases.items() if e.reference.inside.group > 1}:
+        return "group_gradient"
+    if names <= {n for n, e in cases.items() if e.case.shape.padding != "none"}:
+        return "padding_ignored"
+    return "dv_rows" if outputs == {"dv"} else "backward_term"
+
+
+def _broken(cases: dict[str, Examined]) -> bool:
+    """Ordinary values give NaN, or the first rows of every head are right and later ones are not.
+
+    Without causality nothing but what was left behind by the rows before can tell rows apart.
+    """
+    plain = cases.get("plain")
+    if plain is None or plain.answer.out is None:
+        return False
+    evidence = _evidence(plain, ("out",))
+    wrong = evidence.wrong["out"]
+    first_right = not wrong[:, :, :8].any() and bool(wrong.any(-1).all())
+    return not bool(np.isfinite(evidence.got["out"]).all()) or first_right

@@ -1,0 +1,118 @@
+"""Grade the implementation of a cell, in a worker process.
+
+Two entries: one for implementations the lab ships (they run in the worker), one for a stranger's
+file (the worker judges, the file runs in sandboxed processes of its own).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from lab.cells.cell import Cell
+from lab.cells.config import from_plain
+from lab.grading.cases import SUITE
+from lab.grading.engine import grade
+from lab.grading.sandbox.executor import Sandbox
+from lab.grading.sandbox.process import Limits
+from lab.grading.sandbox.seeds import SeedPlan
+from lab.grading.supports import Supports, fit
+
+
+def grade_shipped(payload: dict[str, Any]) -> dict[str, Any]:
+    """Worker entry for kernels and library candidates; `payload["config"]` is a plain config.
+
+    Returns:
+        `rubric` (the section), device (as lab.devices gives it), interpret.
+    """
+    from lab import devices, programs
+    from lab.grading.executor import InProcess, call_of
+
+    cell = Cell(from_plain(payload["config"]))
+    device = devices.attached()
+    interpret = device["platform"] == "cpu"
+    attention = programs.implementation(cell, interpret=interpret).attention
+    executor = InProcess(attention)
+    candidate = cell.config.candidate
+    section = grade(
+        executor,
+        policy=cell.config.dtype.name,
+        tier=candidate.tier,
+        expected=candidate.expected,  # type: ignore[arg-type]
+        seed=cell.config.seed,
+    )
+    first = call_of(SUITE[0].problem(cell.policy(), cell.config.seed), backward=False)
+    return {
+        "rubric": section.model_dump(mode="json"),
+        "device": device,
+        "interpret": interpret and executor.contains_pallas(first),
+    }
+
+
+def grade_stranger(payload: dict[str, Any]) -> dict[str, Any]:
+    """Worker entry for `candidate=custom`: seeds it cannot know, processes it cannot leave."""
+    cell = Cell(from_plain(payload["config"]))
+    candidate = cell.config.candidate
+    assert candidate.path is not None
+    assert candidate.function is not None
+    plan = SeedPlan.draw()
+    commitment = plan.commitment
+    print(f"seed plan {commitment}", flush=True)  # noqa: T201 - in the log before the file is read
+    declared = candidate.supports
+    supports = Supports(
+        None if declared.head_dims is None else tuple(declared.head_dims),
+        declared.length_multiple_of,
+        declared.causal.value,
+        declared.key_mask,
+    )
+    cases = fit(SUITE, supports)
+    sandbox = Sandbox(
+        candidate.path,
+        candidate.function,
+        supports=supports,
+        backward=candidate.backward.value,
+        claims=candidate.claims,
+        limits=Limits(
+            call_s=candidate.call_limit_s,
+            total_s=max(1.0, cell.config.deadline_s - 30.0),
+            memory_bytes=candidate.memory_limit_mib << 20,
+            output_bytes=candidate.output_limit_mib << 20,
+        ),
+    )
+    with sandbox:
+        section = grade(
+            sandbox,
+            policy=cell.config.dtype.name,
+            tier=candidate.tier,
+            expected=candidate.expected,  # type: ignore[arg-type]
+            backward=candidate.backward.value,
+            seed=plan.seed,
+            cases=cases,
+            rejection=lambda: sandbox.rejection,
+        )
+    report = sandbox.report
+    inside = any(dot["inside"] for dot in report.forward_dots + report.backward_dots)
+    details = {
+        **section.details,
+        "fitted_cases": [c.name for c in cases if c not in SUITE],
+        "seed_plan": {"commitment": commitment, "secret": plan.secret},
+        "sandbox": _finite(report.to_json()),
+    }
+    return {
+        "rubric": {**section.model_dump(mode="json"), "details": details},
+        "device": {"platform": "cpu", "device_kind": "cpu", "device_count": 1},
+        "interpret": inside,
+    }
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """JSON without NaN or infinity, which records refuse."""
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else None
+    return value

@@ -1,0 +1,1 @@
+"""The shapes of the release's files: rows, schema, card, Croissant, canonical JSON, privacy."""

@@ -1,0 +1,217 @@
+"""What runs in the worker process: trace, lower and compile a cell's program for a TPU.
+
+No array is made and no backend of this machine's is asked for: the program is lowered from shapes
+for a device of a described topology. Flags for libtpu stand in the process's environment, because
+libtpu reads them once, when it is loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import resource
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import topologies
+from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding, use_abstract_mesh
+
+from lab import programs
+from lab.candidates.custom import CandidateFileError
+from lab.cells.cell import Cell
+from lab.cells.config import from_plain
+from lab.errors import UnsupportedCell, UserError
+from lab.tpu import boundary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+STABLEHLO_FILE = "stablehlo.mlir"
+HLO_FILE = "hlo.txt"
+# HLO names the source file of each op: keep it from the package on, not the machine's directories.
+_PATH_PREFIX = r".*/(?=lab/|jax/|site-packages/)"
+
+
+def compile_cell(payload: dict[str, Any]) -> dict[str, Any]:
+    """Compile a cell's program; worker entry.
+
+    Args:
+        payload: `config`, a cell's plain configuration; `directory`, where the texts go;
+            `attached`, whether a TPU is there to compile for.
+
+    Returns:
+        `device`, `versions`, `boundary`, and then `memory` and `seconds` of the steps, or, where
+        the compiler says no, `refusal` {stage, type, message, text}.
+    """
+    cell, directory = Cell(from_plain(payload["config"])), Path(payload["directory"])
+    device, on_attached = _device(cell, attached=payload["attached"])
+    answer: dict[str, Any] = {
+        "device": {"platform": "tpu", "device_kind": device.device_kind, "device_count": 1},
+        "attached": on_attached,
+        "versions": {
+            name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "libtpu")
+        },
+    }
+    clock = _Stopwatch()
+    try:
+        with _as_on(device):
+            traced = _trace(cell, device)
+            answer["boundary"] = boundary.describe(traced.jaxpr)
+            _refuse_interpreted(traced.jaxpr)
+            clock.lap("trace")
+            lowered = traced.lower()
+            (directory / STABLEHLO_FILE).write_text(lowered.as_text())
+            clock.lap("lower")
+            compiled = lowered.compile()
+            clock.lap("compile")
+    except (UnsupportedCell, UserError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        if clock.stage == "trace" and not _raised_by_pallas(error):
+            raise  # a mistake in the program, not the compiler's judgement
+        return {**answer, "refusal": _refusal(clock.stage, error)}
+    (directory / HLO_FILE).write_text(compiled.as_text())
+    return {**answer, "memory": _memory(compiled), "seconds": clock.seconds}
+
+
+def profile_cell(payload: dict[str, Any]) -> dict[str, Any]:
+    """Compile a cell once more so that libtpu profiles its schedules; worker entry.
+
+    The profile takes up to a minute for some of XLA's fused products, so this process ends itself
+    after `cpu_limit_s` of CPU time where XLA owns a product, and `pallas_cpu_limit_s` where all are
+    inside Pallas. Nothing is compiled without a Pallas call in the program, nor for a backward in
+    which XLA owns products: from 256 rows on that takes 14 to 40 s of CPU time (libtpu 0.0.42.1),
+    and would slow the other compile down for nothing.
+
+    Returns:
+        {"skipped": why nothing was compiled, if there is something to say}; HLO with the profile's
+        figures lies in `directory`.
+    """
+    cell, directory = Cell(from_plain(payload["config"])), Path(payload["directory"])
+    device, _ = _device(cell, attached=False)
+    with _as_on(device):
+        traced = _trace(cell, device)
+        owners = boundary.describe(traced.jaxpr)
+        if not owners["pallas_calls"]:
+            return {"skipped": None}
+        if owners["xla"]["dots"] and cell.config.direction == "backward":
+            return {"skipped": "it takes libtpu too long where XLA owns products of a backward"}
+        limit = int(payload["cpu_limit_s" if owners["xla"]["dots"] else "pallas_cpu_limit_s"])
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))  # SIGXCPU, then SIGKILL
+        (directory / HLO_FILE).write_text(traced.lower().compile().as_text())
+    return {"skipped": None}
+
+
+def _trace(cell: Cell, device: Any) -> Any:  # noqa: ANN401 - jax's stages and devices
+    jax.config.update("jax_hlo_source_file_canonicalization_regex", _PATH_PREFIX)
+    sharding = SingleDeviceSharding(device)
+    shapes = [
+        jax.ShapeDtypeStruct(shape, jnp.dtype(dtype), sharding=sharding)
+        for shape, dtype in programs.input_types(cell).values()
+    ]
+    try:
+        function = programs.function(cell, interpret=False)
+    except CandidateFileError as error:
+        raise UserError(f"candidate.path={cell.config.candidate.path}: {error}") from None
+    return jax.jit(function).trace(*shapes)
+
+
+def _refuse_interpreted(jaxpr: Any) -> None:  # noqa: ANN401 - jax's jaxpr types are private
+    if interpreted := boundary.interpreted(jaxpr):
+        raise UnsupportedCell(
+            f"pallas_call {interpreted[0]} is in interpret mode, which no TPU compiler sees: "
+            "call it with interpret=False"
+        )
+
+
+def _device(cell: Cell, *, attached: bool) -> tuple[Any, bool]:
+    """The device to compile for: the attached chip where it is of the target's kind."""
+    target = cell.config.target
+    if attached:
+        with contextlib.suppress(RuntimeError):
+            device: Any = jax.devices("tpu")[0]
+            if device.device_kind == target.kind:
+                return device, True
+    try:
+        device = topologies.get_topology_desc(target.topology, "tpu").devices[0]
+    except (RuntimeError, ValueError) as error:
+        first = str(error).splitlines()[0]
+        raise UserError(
+            f"libtpu cannot describe target={target.name} ({target.topology}): {first}; "
+            "repair the installation with: pip install --force-reinstall '.[tpu]'"
+        ) from error
+    if device.device_kind != target.kind:
+        raise UserError(
+            f"target.kind={target.kind!r}, but topology {target.topology} has devices of kind "
+            f"{device.device_kind!r}; correct one of the two"
+        )
+    return device, False
+
+
+@contextlib.contextmanager
+def _as_on(device: Any) -> Iterator[None]:  # noqa: ANN401 - jax's device types are not public
+    """Show the chip to code that asks for it while it is traced or lowered.
+
+    `//` in a kernel's index map asks for its generation; many a kernel asks for its platform.
+    """
+    abstract = AbstractDevice(
+        device_kind=device.device_kind,
+        num_cores=getattr(device, "num_cores", 1),
+        platform="tpu",
+    )
+    mesh = AbstractMesh((1,), ("x",), abstract_device=abstract)
+    # Kernels choose interpret mode by these two; jax itself does not ask through them.
+    with (
+        use_abstract_mesh(mesh),
+        mock.patch.object(jax, "default_backend", return_value="tpu"),
+        mock.patch.object(jax, "devices", return_value=[device]),
+    ):
+        yield
+
+
+def _raised_by_pallas(error: BaseException) -> bool:
+    """Whether an error comes from Pallas itself, such as a block that no TPU can have."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return "jax/_src/pallas/" in frames[-1].filename.replace("\\", "/") if frames else False
+
+
+def _refusal(stage: str, error: Exception) -> dict[str, str]:
+    return {
+        "stage": stage,
+        "type": type(error).__name__,
+        "message": str(error),
+        "text": "".join(traceback.format_exception(error)),
+    }
+
+
+def _memory(compiled: Any) -> dict[str, int]:  # noqa: ANN401 - jax's stages
+    stats = compiled.memory_analysis()
+    return {
+        "argument_bytes": int(stats.argument_size_in_bytes),
+        "output_bytes": int(stats.output_size_in_bytes),
+        "temporary_bytes": int(stats.temp_size_in_bytes),
+        "code_bytes": int(stats.generated_code_size_in_bytes),
+    }
+
+
+class _Stopwatch:
+    """Seconds of each step; `stage` is the step that is running."""
+
+    _STAGES = ("trace", "lower", "compile", "done")
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.stage = self._STAGES[0]
+        self._start = time.perf_counter()
+
+    def lap(self, stage: str) -> None:
+        """End a stage."""
+        now = time.perf_counter()
+        self.seconds[f"{stage}_s"] = round(now - self._start, 3)
+        self._start = now
+        self.stage = self._STAGES[self._STAGES.index(stage) + 1]

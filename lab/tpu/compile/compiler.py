@@ -1,0 +1,199 @@
+"""Both compiles of a cell, in worker processes of their own.
+
+libtpu reads its flags once, when it is loaded. So one process writes the final schedule, and
+another libtpu's own static profile, which ends some compiles (see lab/tpu/schedule/bundles.py) and
+takes long for others. Where a TPU of the target's kind is attached, its own device is compiled for,
+by one process; that path was written without a TPU at hand and is untested.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lab import records, worker
+from lab.cells.cell import Cell
+from lab.errors import UnsupportedCell, UserError
+from lab.tpu import chips
+from lab.tpu.compile import failures
+from lab.tpu.schedule import bundles
+from lab.worker import DeadlineExceeded, WorkerCrashed, WorkerFailed
+
+PROFILE_CPU_S = 10  # where XLA owns products: a whole cell is to take less than 15 s
+PROFILE_PALLAS_CPU_S = 40
+LEAST_FREE_BYTES = 64 * 2**20  # the dumps of one cell take 5 to 20 MB
+ERROR_FILE = "compiler_error.txt"
+STABLEHLO_FILE, HLO_FILE = "stablehlo.mlir", "hlo.txt"
+
+
+@dataclass
+class Compiled:
+    """What the two workers came to.
+
+    Attributes:
+        answer: of lab.tpu.compile.child.compile_cell; its texts lie in the scratch directory.
+        dump: the directory of the schedules; None where the compiler could not write them.
+        profile: HLO with static profiles, or None.
+        warnings: what a reader of the record must know.
+    """
+
+    answer: dict[str, Any]
+    dump: Path | None
+    profile: str | None = None
+    warnings: list[str] = field(default_factory=list)
+
+
+def run(cell: Cell, scratch: Path, directory: Path) -> Compiled:
+    """Compile a cell twice at once, or once where a TPU, which serves one process, is attached.
+
+    Args:
+        cell: what to compile.
+        scratch: an empty directory for texts and dumps.
+        directory: of the run, for the worker's log.
+
+    Raises:
+        UserError: no room in `scratch`.
+        UnsupportedCell: the compiler ends itself on this program.
+        WorkerCrashed, WorkerFailed, DeadlineExceeded: as lab.worker.call raises them.
+    """
+    _require_space(scratch)
+    attached = chips.attached()
+    dump, profile = scratch / "dump", scratch / "profile"
+    dump.mkdir()
+    profile.mkdir()
+    payload = {"config": cell.plain(), "directory": str(scratch), "attached": attached}
+    with ThreadPoolExecutor(max_workers=1) as pool, _stopping() as stop:
+        profiled = None if attached else pool.submit(_profile, cell, profile, stop)
+        try:
+            compiled = Compiled(
+                worker.call(
+                    "lab.tpu.compile.child:compile_cell",
+                    payload,
+                    env=environment(
+                        bundles.DUMP_FLAGS.format(directory=dump), scratch, attached=attached
+                    ),
+                    deadline_s=cell.config.deadline_s,
+                    directory=directory,
+                ),
+                dump,
+            )
+        except WorkerCrashed as crash:
+            compiled = _compile_without_dump(cell, payload, crash, directory)
+        if profiled is not None:
+            text, problem = profiled.result()
+            compiled.profile = text
+            if problem and compiled.answer.get("boundary", {}).get("pallas_calls"):
+                compiled.warnings.append(problem)
+    return compiled
+
+
+@contextlib.contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    """An event that is set when something is raised, Ctrl-C too: then no profile is waited for."""
+    stop = threading.Event()
+    try:
+        yield stop
+    except BaseException:
+        stop.set()
+        raise
+
+
+def _compile_without_dump(
+    cell: Cell, payload: dict[str, Any], crash: WorkerCrashed, directory: Path
+) -> Compiled:
+    """Once more, where the compiler itself gave up: was it the program, or writing its schedule?"""
+    _require_space(Path(payload["directory"]))
+    abort = failures.compiler_abort(crash.log_tail)
+    if abort is None:
+        raise crash
+    try:
+        answer = worker.call(
+            "lab.tpu.compile.child:compile_cell",
+            payload,
+            env=environment("", Path(payload["directory"]), attached=payload["attached"]),
+            deadline_s=cell.config.deadline_s,
+            directory=directory,
+        )
+    except WorkerCrashed as again:
+        records.write_atomically(directory / ERROR_FILE, again.log_tail)
+        raise UnsupportedCell(
+            f"{cell.config.target.name}: the compiler ends itself on this program: "
+            f"{failures.compiler_abort(again.log_tail) or again.reason}; a check inside libtpu "
+            "failed, so leave out parts of the kernel (a dtype, a block shape, a scratch buffer) "
+            f"until it compiles; full text: {ERROR_FILE}"
+        ) from None
+    compiled = Compiled(answer, None)
+    compiled.warnings.append(f"the compiler ended itself while it wrote the schedule: {abort}")
+    return compiled
+
+
+def _profile(cell: Cell, directory: Path, stop: threading.Event) -> tuple[str | None, str | None]:
+    """The HLO with static profiles, or why there is none; it is a cross-check, never a must."""
+    payload = {
+        "config": cell.plain(),
+        "directory": str(directory),
+        "cpu_limit_s": PROFILE_CPU_S,
+        "pallas_cpu_limit_s": PROFILE_PALLAS_CPU_S,
+    }
+    try:
+        answer = worker.call(
+            "lab.tpu.compile.child:profile_cell",
+            payload,
+            env=environment(
+                bundles.PROFILE_FLAG.format(directory=directory), directory, attached=False
+            ),
+            deadline_s=cell.config.deadline_s,
+            stop=stop,
+        )
+        if answer["skipped"]:
+            return None, f"no static profile: {answer['skipped']}"
+        text = (directory / HLO_FILE).read_text()
+    except WorkerCrashed as crash:
+        abort = failures.compiler_abort(crash.log_tail)
+        slow = "it takes libtpu too much CPU time"
+        why = abort or (slow if "SIGXCPU" in crash.reason else crash.reason)
+        return None, f"no static profile: {why}"
+    except FileNotFoundError:
+        return None, None  # nothing of Pallas in it
+    except (DeadlineExceeded, WorkerFailed, UserError, UnsupportedCell) as error:
+        return None, f"no static profile: {str(error).splitlines()[0]}"
+    return text, None
+
+
+def environment(flags: str, scratch: Path, *, attached: bool) -> dict[str, str]:
+    """A process that reaches for no metadata server, no cache and, unless attached, no TPU.
+
+    Its temporary files and libtpu's logs go to `scratch`, which goes away with the cell.
+    """
+    given = os.environ.get("LIBTPU_INIT_ARGS", "")
+    environment = {
+        "LIBTPU_INIT_ARGS": f"{given} {flags}".strip(),
+        "JAX_ENABLE_COMPILATION_CACHE": "false",
+        "TPU_LOG_DIR": str(scratch),
+        "TMPDIR": str(scratch),
+    }
+    if attached:
+        return environment
+    return environment | {
+        "JAX_PLATFORMS": "cpu",
+        "TPU_SKIP_MDS_QUERY": "1",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    }
+
+
+def _require_space(directory: Path) -> None:
+    free = shutil.disk_usage(directory).free
+    if free < LEAST_FREE_BYTES:
+        raise UserError(
+            f"{tempfile.gettempdir()} has {free / 2**20:.0f} MiB free, and the compiler's dumps "
+            f"need {LEAST_FREE_BYTES >> 20}; free some, or set TMPDIR to a roomier place"
+        )

@@ -1,0 +1,98 @@
+"""A user's mistake is one short readable error and exit code 2, never a traceback."""
+
+from __future__ import annotations
+
+from subprocess import CompletedProcess
+
+import pytest
+from commands import Lab, run_many
+
+MISTAKES = [
+    (["kernel=palas"], ["kernel=palas", "pallas, pallas-8row, xla"]),
+    (["kernel=null"], ["kernel", "--help"]),
+    (["task.name=nope"], ["task.name=nope", "allowed are", "benchmark"]),
+    (["+benchmark.sampels=3"], ["benchmark.sampels", "did you mean samples?"]),
+    (["++seqq=3"], ["seqq", "did you mean seq?"]),
+    (["+shape.haed_dim=3"], ["shape.haed_dim", "did you mean head_dim?"]),
+    (["seq=abc"], ["seq", "'abc'", "Integer"]),
+    (["seq=0"], ["seq=0", "at least 1"]),
+    (["seq=-5"], ["seq=-5", "at least 1"]),
+    (["seq=[1,2]"], ["seq", "[1, 2]", "Integer"]),
+    (["seq="], ["seq", "''", "Integer"]),
+    (["seq=1e9"], ["seq", "1000000000.0", "Integer"]),
+    (["seq=1000000000"], ["1000000000", "at most"]),
+    (["dtype=fp8"], ["dtype=fp8", "bf16, f32"]),
+    (["shape.q_heads=6", "shape.kv_heads=4"], ["q_heads=6", "kv_heads=4", "multiple"]),
+    (["shape.head_dim=0"], ["head_dim=0", "at least 1"]),
+    (["shape.batch=-1"], ["batch=-1", "at least 1"]),
+    (["candidate=wrong_gqa"], ["candidate=wrong_gqa", "did you mean wrong-gqa?"]),
+    (["no.such=1"], ["no.such", "no such key"]),
+    (["benchmark.sample=3"], ["benchmark.sample", "did you mean samples?"]),
+    (["kernel=xla", "kernel.block_rows=8"], ["kernel.block_rows", "no such key"]),
+    (["kernel=pallas", "kernel.block_rows=12"], ["block_rows", "12", "multiple of 8"]),
+    (["kernel=flash"], ["flash", "reserved"]),
+    (["task=compare"], ["compare", "reserved"]),
+    (["direction=sideways"], ["direction", "sideways", "forward, backward"]),
+    (["regime=odd"], ["regime=odd", "normal"]),
+    (["seq=128,128"], ["seq=128,128", "add -m"]),
+    (["-m", "seq=128,128"], ["more than once", "-s128-"]),
+    (["-m", "seq=128,abc"], ["seq", "'abc'", "Integer"]),
+    (["-m", "seq=128,0"], ["seq=0", "at least 1"]),
+    (["task=report"], ["report.runs"]),
+    (["task=report", "report.runs=[missing]"], ["missing", "no directory"]),
+    (["task=report", "report.runs=[.]"], ["no runs there"]),
+    (["candidate=custom", "task=benchmark", "candidate.path=none.py"], ["none.py"]),
+    (["candidate=custom"], ["candidate.path=FILE"]),
+    (["kernel"], ["kernel", "EQUAL"]),
+    (["scope.name=foo"], ["scope.name=foo", "softmax or attention"]),
+    (["dtype.input=int8"], ["dtype.input=int8", "bfloat16"]),
+    (["candidate.expected=good"], ["candidate.expected=good", "accepted"]),
+    (["candidate.tier=fp8"], ["candidate.tier=fp8", "bf16_scores"]),
+    (["candidate.path=mine.py"], ["candidate.path", "candidate=custom"]),
+    (["-m", "candidate.path=mine.py", "seq=16,32"], ["candidate.path", "candidate=custom"]),
+    (["candidate=wrong-gqa", "scope=softmax"], ["scope=softmax", "scope=attention"]),
+    (["rubric.fail_under=101"], ["rubric.fail_under=101", "0 to 100"]),
+    (["target.bf16_tflops=0"], ["target.bf16_tflops=0", "above 0"]),
+    (["audit.size=huge"], ["audit.size=huge", "quick or full"]),
+    (["task=report", "report.runs=['']"], ["report.runs", "empty name"]),
+    (["deadline_s=0"], ["deadline_s=0", "above 0"]),
+    (["deadline_s=inf"], ["deadline_s=inf", "finite"]),
+    (["target.clock_ghz=nan"], ["target.clock_ghz=nan", "finite"]),
+    (["hydra/launcher=nojob"], ["hydra/launcher=nojob", "basic"]),
+    (["-m", "hydra.sweep.subdir=x", "seq=1,2"], ["hydra.sweep.subdir=x", "hydra.sweep.dir"]),
+    (["hydra.run.dir=/proc/none"], ["/proc/none", "hydra.run.dir"]),
+    (["-m", "hydra.sweep.dir=/proc/none", "seq=1,2"], ["/proc/none", "hydra.sweep.dir"]),
+    (["--resolve"], ["--resolve", "--cfg"]),
+    (["--multirun", "--cfg", "job"], ["Only one of"]),
+]
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, CompletedProcess[str]]:
+    parent = tmp_path_factory.mktemp("mistakes")
+    commands = [arguments for arguments, _ in MISTAKES]
+    done = run_many(commands, parent)
+    assert not list(parent.rglob("*.json")), "a mistake leaves nothing behind"
+    assert not list(parent.rglob("*.yaml")), "a mistake leaves nothing behind"
+    return {" ".join(c): answer for c, answer in zip(commands, done, strict=True)}
+
+
+@pytest.mark.parametrize(("arguments", "words"), MISTAKES, ids=" ".join)
+def test_one_readable_error_and_exit_code_2(
+    answers: dict[str, CompletedProcess[str]], arguments: list[str], words: list[str]
+) -> None:
+    done = answers[" ".join(arguments)]
+    said = done.stdout + done.stderr
+    assert done.returncode == 2, said
+    assert "Traceback" not in said
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr.splitlines()) == 1
+    for word in words:
+        assert word in done.stderr, done.stderr
+
+
+def test_the_command_itself_says_the_same(
+    lab: Lab, answers: dict[str, CompletedProcess[str]]
+) -> None:
+    done = lab("kernel=palas")
+    assert (done.returncode, done.stderr) == (2, answers["kernel=palas"].stderr)
