@@ -20,13 +20,12 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from lab.cells import config, expectations
-from lab.command import messages, runs, sweeps, usage
+from lab.command import compose, messages, runs, sweeps, usage
 from lab.errors import UserError
 from lab.records import Result
 from lab.report import terminal
 
-config.register()
-sweeps.register_resolver()
+compose.register()
 
 _single: list[tuple[Result, Path]] = []  # what a run outside a sweep came to, and where it lies
 _errors: list[UserError | OSError] = []  # what kept a cell from its result
@@ -37,7 +36,7 @@ def job(composed: DictConfig) -> None:
     settings = HydraConfig.get()
     directory = Path(settings.runtime.output_dir)
     try:
-        cell = sweeps.cell_from(composed, settings.overrides.task)
+        cell = compose.cell_from(composed, settings.overrides.task)
         if settings.mode != RunMode.MULTIRUN:
             _single.append((runs.run(cell, directory), directory))
         elif not runs.skips(cell, directory):

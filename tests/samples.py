@@ -12,7 +12,8 @@ from hydra import compose, initialize_config_dir
 from lab import records
 from lab.cells import config
 from lab.cells.cell import Cell, Outcome
-from lab.command import runs, sweeps
+from lab.command import compose as command
+from lab.command import runs
 from lab.records import Result, Status
 
 GATE = {"passed": True, "error": 0.25, "bound": 1.0, "measure": "budgets"}
@@ -24,10 +25,9 @@ TPU = {"platform": "tpu", "device_kind": "TPU v5 lite", "device_count": 1}
 @functools.cache
 def cell(*overrides: str) -> Cell:
     """The cell that `python lab/run.py OVERRIDES` would run."""
-    config.register()
-    sweeps.register_resolver()
+    command.register()
     with initialize_config_dir(str(config.config_directory()), version_base="1.3"):
-        return sweeps.cell_from(compose("config", list(overrides)), overrides)
+        return command.cell_from(compose("config", list(overrides)), overrides)
 
 
 def changed(base: Cell, **changes: object) -> Cell:

@@ -1,12 +1,12 @@
 """Implementations of attention with a known verdict: wrong on purpose, or right but different.
 
-One family of mistakes a file; conf/candidate/ holds what is known about each: its kind, the verdict
-a grader must reach, the fault class, the check meant to catch it. Importing this package does not
-import jax; loading a candidate does.
+One family of mistakes a file; the YAML beside it holds what is known about each candidate: kind,
+fault class, the check meant to catch it (see `catalogue`). Importing this package does not import
+jax; loading a candidate does.
 
 Adding one is a factory `build(policy, interpret) -> attention` in the file of its family, usually a
 line that replaces one part of `assembly.Parts` (forward), `gradients.Terms` (backward),
-`online.Online` (blocks), `rowwise.Rowwise` or `fused.Fused` (Pallas), and one YAML.
+`online.Online` (blocks), `rowwise.Rowwise` or `fused.Fused` (Pallas), and one entry in its YAML.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def load(candidate: Mapping[str, object], *, policy: DtypePolicy, interpret: boo
     """The attention function of a candidate: `attention(q, k, v, *, causal, key_mask, scale)`.
 
     Args:
-        candidate: one option of conf/candidate/; `module` and `function` name its factory
+        candidate: an entry of the catalogue; `module` and `function` name its factory
             `build(policy, interpret)`.
         policy: dtypes to compute in. With one that is float64 throughout (under jax_enable_x64) the
             result is the candidate's *model*: its meaning, without its roundings.

@@ -6,7 +6,6 @@ so the sweep relies on nothing but the files that each run leaves.
 
 from __future__ import annotations
 
-import dataclasses
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,8 +25,8 @@ from omegaconf.errors import OmegaConfBaseException
 from lab import records, report, tasks
 from lab.cells import expectations
 from lab.cells.cell import Cell
-from lab.cells.config import LabConfig, check, field_names
-from lab.command import messages, runs, usage
+from lab.command import messages, runs
+from lab.command.compose import cell_from
 from lab.errors import UserError
 from lab.records import Result
 from lab.report import terminal
@@ -50,47 +49,6 @@ class Sweep:
 
 CELL_SUBDIRECTORY = "${cell_id:}"
 current: Sweep | None = None
-
-
-def cell_from(composed: DictConfig, overrides: Sequence[str] = ()) -> Cell:
-    """The cell of a composed Hydra configuration.
-
-    Raises:
-        UserError: a value is missing, out of range, or does not fit the others.
-    """
-    _refuse_added_keys(composed)
-    own = OmegaConf.masked_copy(composed, list(field_names()))
-    if missing := sorted(OmegaConf.missing_keys(own)):
-        raise UserError(f"no value for {', '.join(missing)}: set it, as in {missing[0]}=VALUE")
-    # Hydra has merged into the schema, so every value already has its type.
-    config = LabConfig(**cast("dict[str, Any]", OmegaConf.to_object(own)))
-    check(config)
-    return Cell(config, tuple(overrides))
-
-
-def _refuse_added_keys(composed: DictConfig) -> None:
-    """A key that `+key=value` adds is read by nobody, however it is spelt."""
-    known = {*field_names(), "hydra"}
-    added = [str(key) for key in composed if key not in known]
-    for section in field_names():
-        node = composed._get_node(section)  # noqa: SLF001 - without resolving what is missing
-        kind = OmegaConf.get_type(node) if isinstance(node, DictConfig) else None
-        if isinstance(node, DictConfig) and dataclasses.is_dataclass(kind):
-            names = {field.name for field in dataclasses.fields(kind)}
-            added += [f"{section}.{key}" for key in map(str, node) if key not in names]
-    if added:
-        raise UserError(messages.unknown_key(added[0]))
-
-
-def register_resolver() -> None:
-    """Make `${cell_id:}` the id of the cell being run, and `${groups:}` the list in the help."""
-    OmegaConf.register_new_resolver("groups", usage.groups, replace=True)
-    OmegaConf.register_new_resolver("cell_id", _cell_id, replace=True)
-
-
-def _cell_id(*, _root_: DictConfig) -> str:
-    # `--cfg hydra --resolve` asks where nothing but Hydra's own section is left.
-    return cell_from(_root_).id if "task" in _root_ else "CELL_ID"
 
 
 class Preflight(Callback):

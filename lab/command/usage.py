@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from omegaconf import OmegaConf
 
+from lab.candidates import catalogue
 from lab.cells.config import config_directory
 
 
@@ -31,7 +32,10 @@ def groups() -> str:
     """The configuration groups and their options, a paragraph each."""
     paragraphs = []
     for directory in sorted(path for path in config_directory().iterdir() if path.is_dir()):
-        options = ", ".join(sorted(path.stem for path in directory.glob("*.yaml")))
+        known = {path.stem for path in directory.glob("*.yaml")}
+        if directory.name == "candidate":
+            known |= set(catalogue.entries())
+        options = ", ".join(sorted(known))
         paragraphs.append(
             textwrap.fill(
                 f"{directory.name}: {options}",

@@ -1,6 +1,6 @@
 """The checks of the rubric: one id a risk, with its points and a line of advice.
 
-These ids are what a scorecard lists, what `caught_by` in conf/candidate names, and the columns of
+These ids are what a scorecard lists, what `caught_by` of a candidate names, and the columns of
 the audit's heatmap. Points are out of 100. A check fails when any finding filed under it fails.
 """
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from omegaconf import OmegaConf
 
 from lab import worker
+from lab.candidates import catalogue
 from lab.cells.cell import Cell, Outcome
-from lab.cells.config import config_directory
 from lab.errors import UserError
 from lab.grading.audit import figures as audit_figures
 from lab.grading.audit import summary as audit
@@ -83,13 +82,7 @@ def run(cell: Cell, directory: Path) -> Outcome:
 
 def all_candidates() -> list[dict[str, Any]]:
     """The configurations of every candidate with an implementation here, by name."""
-    found = []
-    for path in sorted((config_directory() / "candidate").glob("*.yaml")):
-        config = OmegaConf.to_container(OmegaConf.load(path))
-        assert isinstance(config, dict)
-        if config.get("module"):
-            found.append({str(key): value for key, value in config.items()})
-    return found
+    return [asdict(entry) for entry in catalogue.entries().values()]
 
 
 def choose(configs: list[dict[str, Any]], size: Size) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ claim to be. In float32 an agreement is close (1e-4 of the largest value) and a 
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import cache, partial
 from typing import Any
 
@@ -13,11 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
 
 from lab import candidates
 from lab import truth as oracle
-from lab.cells.config import config_directory
+from lab.candidates import catalogue
 from lab.truth.problems import (
     POLICIES,
     AttentionProblem,
@@ -27,10 +27,7 @@ from lab.truth.problems import (
     poison,
 )
 
-CONFIGS: dict[str, dict[str, Any]] = {
-    path.stem: OmegaConf.to_container(OmegaConf.load(path))
-    for path in sorted((config_directory() / "candidate").glob("*.yaml"))
-}
+CONFIGS = {name: asdict(entry) for name, entry in catalogue.entries().items()}
 
 BOTH = Shape(2, 6, 2, 40, 40, 24, causal=True, padding="random")
 EVERYTHING = Shape(2, 6, 2, 40, 40, 24, causal=True, padding="empty")

@@ -16,7 +16,8 @@ from hydra import compose, initialize_config_dir
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from lab import worker
 from lab.cells import config
-from lab.command import sweeps
+from lab.cells.cell import Cell
+from lab.command import compose as command
 from lab.tpu.compile import compiler
 from lab.tpu.schedule import bundles
 
@@ -64,14 +65,13 @@ def make(case: str) -> None:
             pack(scratch / compiler.HLO_FILE, out / "profile.txt.gz")
 
 
-def compose_cell(overrides: tuple[str, ...]) -> sweeps.Cell:
+def compose_cell(overrides: tuple[str, ...]) -> Cell:
     """The cell of a command line of task=compile."""
-    config.register()
-    sweeps.register_resolver()
+    command.register()
     directory = str(config.config_directory())
     with initialize_config_dir(directory, version_base="1.3"):
         composed = compose("config", overrides=["task=compile", *overrides])
-    return sweeps.cell_from(composed, overrides)
+    return command.cell_from(composed, overrides)
 
 
 def pack(source: Path, target: Path) -> None:
