@@ -51,7 +51,7 @@ def build(options: Mapping[str, object], *, policy: DtypePolicy, interpret: Inte
 
 
 def masked_softmax_rows(visible: jax.Array | None, x: jax.Array) -> jax.Array:
-    """Softmax of the visible elements of each row of x, fp32 [rows, width]; 0 elsewhere."""
+    """Softmax of the visible elements of each row of x, fp32 [heads, rows, width]; 0 elsewhere."""
     if visible is not None:
         x = jnp.where(visible, x, -jnp.inf)
     row_max = jnp.max(x, axis=-1, keepdims=True)

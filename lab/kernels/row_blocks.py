@@ -1,4 +1,4 @@
-"""Row-wise Pallas kernels over [B, H, T, S]: one grid step sees some whole rows of one head."""
+"""Row-wise Pallas kernels over [B, H, T, S]: a grid step sees whole rows, of a head or several."""
 
 from __future__ import annotations
 
@@ -32,16 +32,22 @@ INTERPRET_WHOLE_ELEMENTS = 1 << 18
 """Interpret mode copies its arrays whole at every grid step: larger ones are run in pieces."""
 
 Compute = Callable[..., jax.Array]
-"""(visible Bool [rows, width] or None for all, *operands fp32 [rows, width]) -> fp32 [rows, width].
+"""(visible Bool [heads, rows, width] or None for all, *operands fp32, as large) -> fp32, as large.
 
 Columns that are not visible, or are padding, hold anything, NaN included.
 """
 
 
-def auto_block_rows(q_len: int, kv_len: int, element_bytes: int, tile_rows: int = SUBLANES) -> int:
-    """Choose how many rows a block has: what fits the VMEM budget, spread evenly over T.
+def auto_block(
+    heads: int, q_len: int, kv_len: int, element_bytes: int, tile_rows: int = SUBLANES
+) -> tuple[int, int]:
+    """Choose a block's heads and rows: what fits the VMEM budget, spread evenly over T.
+
+    Heads that fit whole share a block: a grid step has a fixed cost, which is most of the time of
+    one head of 128 rows.
 
     Args:
+        heads: H.
         q_len: rows of a head, T.
         kv_len: elements of a row, S.
         element_bytes: VMEM bytes for each element of a block, buffers and temporaries together.
@@ -54,14 +60,16 @@ def auto_block_rows(q_len: int, kv_len: int, element_bytes: int, tile_rows: int 
     tile_bytes = tile_rows * _round_up(kv_len, LANES) * element_bytes
     fitting = VMEM_BUDGET_BYTES // tile_bytes * tile_rows
     if not fitting and tile_rows > SUBLANES:
-        return auto_block_rows(q_len, kv_len, element_bytes)
+        return auto_block(heads, q_len, kv_len, element_bytes)
     if not fitting:
         raise UnsupportedCell(
             f"{tile_rows} rows of {kv_len} keys take {tile_bytes / 2**20:.1f} MiB of VMEM, the "
             f"budget is {VMEM_BUDGET_BYTES >> 20} MiB: this kernel holds whole rows"
         )
-    blocks = pl.cdiv(q_len, min(fitting, MAX_BLOCK_ROWS))
-    return _round_up(pl.cdiv(q_len, blocks), tile_rows)
+    most = min(fitting, MAX_BLOCK_ROWS)
+    rows = _round_up(pl.cdiv(q_len, pl.cdiv(q_len, most)), tile_rows)
+    whole = most // rows if rows >= q_len else 1
+    return max(n for n in range(1, whole + 1) if heads % n == 0), rows
 
 
 def map_rows(
@@ -86,20 +94,24 @@ def map_rows(
     Returns:
         [B, H, T, S] in `dtype`.
     """
-    q_len, kv_len = operands[0].shape[2:]
+    heads, q_len, kv_len = operands[0].shape[1:]
+    block_heads = 1
     if block_rows is None:
         # Every block is double-buffered; Mosaic keeps a Bool as int32. The temporaries of
         # `compute` pass through registers: what it does keep fits beside the budget.
         sizes = [*(x.dtype.itemsize for x in operands), jnp.dtype(dtype).itemsize]
         element_bytes = 2 * (sum(sizes) + (0 if mask is None else 4))
-        block_rows = auto_block_rows(q_len, kv_len, element_bytes, SUBLANES * 4 // min(sizes))
+        block_heads, block_rows = auto_block(
+            heads, q_len, kv_len, element_bytes, SUBLANES * 4 // min(sizes)
+        )
+    block = (block_heads, block_rows, _round_up(kv_len, LANES))
 
     def call(operands: tuple[jax.Array, ...], mask: jax.Array | None) -> jax.Array:
-        return _call(compute, operands, mask, dtype, block_rows, interpret)
+        return _call(compute, operands, mask, dtype, block, interpret)
 
     if interpret is True and operands[0].size > INTERPRET_WHOLE_ELEMENTS:
         rows = max(1, INTERPRET_ROWS // block_rows) * block_rows
-        return in_pieces(call, sizes=(1, 1, rows))(operands, mask)
+        return in_pieces(call, sizes=(1, block_heads, rows))(operands, mask)
     return call(operands, mask)
 
 
@@ -108,19 +120,18 @@ def _call(
     operands: tuple[jax.Array, ...],
     mask: jax.Array | None,
     dtype: DTypeLike,
-    block_rows: int,
+    block: tuple[int, int, int],
     interpret: Interpret,
 ) -> jax.Array:
     shape = operands[0].shape
     batch, heads, q_len, kv_len = shape
-    block = (block_rows, _round_up(kv_len, LANES))
     inputs = operands if mask is None else (mask, *operands)
     return pl.pallas_call(
         functools.partial(_kernel, compute, kv_len, mask is not None),
         out_shape=jax.ShapeDtypeStruct(shape, dtype),
         # Heads run innermost: a mask that they share keeps its block index from one step to the
         # next, and Pallas then fetches it once, not once a head.
-        grid=(batch, pl.cdiv(q_len, block_rows), heads),
+        grid=(batch, pl.cdiv(q_len, block[1]), heads // block[0]),
         in_specs=[_spec(x.shape, block) for x in inputs],
         out_specs=_spec(shape, block),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",) * 3),
@@ -129,14 +140,16 @@ def _call(
     )(*inputs)
 
 
-def _spec(shape: tuple[int, ...], block: tuple[int, int]) -> pl.BlockSpec:
+def _spec(shape: tuple[int, ...], block: tuple[int, int, int]) -> pl.BlockSpec:
     """Blocks of an array [B, H, T, S]; an axis of size 1 is one block, whatever the others do."""
-    batches, heads, rows, columns = (size > 1 for size in shape)
+    batches, *inner = (size > 1 for size in shape)
+    heads, rows, _ = inner
 
     def index(b: jax.Array, i: jax.Array, h: jax.Array) -> tuple[jax.Array | int, ...]:
         return b if batches else 0, h if heads else 0, i if rows else 0, 0
 
-    return pl.BlockSpec((None, None, block[0] if rows else 1, block[1] if columns else 1), index)
+    sizes = (size if varies else 1 for size, varies in zip(block, inner, strict=True))
+    return pl.BlockSpec((None, *sizes), index)
 
 
 def _kernel(compute: Compute, kv_len: int, masked: bool, *refs: jax.Ref) -> None:
@@ -144,8 +157,8 @@ def _kernel(compute: Compute, kv_len: int, masked: bool, *refs: jax.Ref) -> None
     visible = None
     if masked:
         visible = jnp.broadcast_to(inputs.pop(0)[...], out.shape)
-    if out.shape[1] != kv_len:
-        inside = jax.lax.broadcasted_iota(jnp.int32, out.shape, 1) < kv_len
+    if out.shape[2] != kv_len:
+        inside = jax.lax.broadcasted_iota(jnp.int32, out.shape, 2) < kv_len
         visible = inside if visible is None else visible & inside
     blocks = [ref[...].astype(jnp.float32) for ref in inputs]
     out[...] = compute(visible, *blocks).astype(out.dtype)

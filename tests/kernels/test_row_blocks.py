@@ -30,26 +30,36 @@ def equations(jaxpr: Any) -> Iterator[Any]:
 
 
 def test_auto_rows_fill_the_budget_evenly_in_whole_tiles() -> None:
-    from lab.kernels.row_blocks import MAX_BLOCK_ROWS, VMEM_BUDGET_BYTES, auto_block_rows
+    from lab.kernels.row_blocks import MAX_BLOCK_ROWS, VMEM_BUDGET_BYTES, auto_block
 
     sizes = [(2048, 2048, 20), (2048, 2048, 28), (1000, 4096, 32)]
     for (q_len, kv_len, element_bytes), tile in itertools.product(sizes, (8, 16)):
-        rows = auto_block_rows(q_len, kv_len, element_bytes, tile)
+        heads, rows = auto_block(8, q_len, kv_len, element_bytes, tile)
         blocks = -(-q_len // rows)
+        assert heads == 1
         assert rows % tile == 0
         assert rows * kv_len * element_bytes <= VMEM_BUDGET_BYTES
         assert blocks * rows - q_len < tile * blocks
-    assert auto_block_rows(5, 128, 20) == 8
-    assert auto_block_rows(4096, 128, 20) == MAX_BLOCK_ROWS
-    assert auto_block_rows(2048, 40_000, 20) == 8
-    assert auto_block_rows(2048, 40_000, 20, 16) == 8  # better split tiles than no kernel
+    assert auto_block(8, 5, 128, 20) == (8, 8)
+    assert auto_block(8, 4096, 128, 20) == (1, MAX_BLOCK_ROWS)
+    assert auto_block(8, 2048, 40_000, 20) == (1, 8)
+    assert auto_block(8, 2048, 40_000, 20, 16) == (1, 8)  # better split tiles than no kernel
+
+
+def test_short_heads_share_a_block_and_divide_the_heads() -> None:
+    from lab.kernels.row_blocks import MAX_BLOCK_ROWS, auto_block
+
+    assert auto_block(8, 128, 128, 20, 16) == (4, 128)
+    assert auto_block(6, 128, 128, 20, 16) == (3, 128)
+    assert auto_block(7, 128, 128, 20, 16) == (1, 128)
+    assert auto_block(8, MAX_BLOCK_ROWS, 512, 20, 16) == (1, MAX_BLOCK_ROWS)
 
 
 def test_rows_too_long_for_vmem_are_refused_with_the_size() -> None:
-    from lab.kernels.row_blocks import auto_block_rows
+    from lab.kernels.row_blocks import auto_block
 
     with pytest.raises(UnsupportedCell, match=r"8 rows of 131072 keys take 20\.0 MiB of VMEM"):
-        auto_block_rows(2048, 131072, 20)
+        auto_block(8, 2048, 131072, 20)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
