@@ -1,4 +1,4 @@
-"""Many calls of a program in one dispatch, each fed by the one before: device time without the host.
+"""Many calls of a program in one dispatch, each fed by the last: device time without the host.
 
     chained(calls, limit, *inputs) -> results of the last call
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from lab.tpu.hlo_text import Computations, Op, UnrecognisedHloError, parse
+from lab.tpu.hlo.text import Computations, Op, UnrecognisedHloError, parse
 
 # Opcodes whose number the compiler does not change as it fuses; others need only be there.
 _COUNTED = frozenset({"dot", "convolution", "custom-call"})

@@ -7,10 +7,11 @@ import statistics
 
 import numpy as np
 import pytest
+from timing.noises import KINDS, Machine
+
 from lab.timing import paired
 from lab.timing.sampling import StopRule, relative_width, take
 from lab.timing.statistics import Interval
-from timing.noises import KINDS, Machine
 
 RULE = StopRule(least=20, most=200, target=0.05, limit_s=1e9)
 

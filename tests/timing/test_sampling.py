@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
+
 from lab.timing.sampling import Blocks, StopRule, take
 
 

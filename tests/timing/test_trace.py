@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
-import tempfile
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from lab.timing import chain, trace
+
+from lab.timing import trace
 
 
 def test_a_union_counts_nested_and_concurrent_events_once() -> None:

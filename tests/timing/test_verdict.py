@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from lab.timing import disturbance, physical, verdict
 from lab.timing.statistics import Interval
 
@@ -68,10 +69,12 @@ def test_a_time_below_the_floor_is_impossible_and_the_arithmetic_says_why() -> N
     memory = physical.PhysicalFloor(1, 819_000_000, 197.0, 819.0, "datasheet")
     assert compute.ms == pytest.approx(1.0)
     assert memory.ms == pytest.approx(1.0)
-    assert physical.impossible("median", 1.0, compute) is None
-    assert physical.impossible("median", 0.99, memory) is None
-    assert physical.impossible("median", 0.5, compute) == (
+    assert physical.impossible("median", 1.0, compute, hot=False) is None
+    assert physical.impossible("median", 0.99, memory, hot=False) is None
+    assert physical.impossible("median", 0.5, compute, hot=True) == (
         "median 0.5 ms is below the chip's floor: 1.97e+11 FLOP / 197 TFLOP/s = 1 ms "
         "(peaks: datasheet)"
     )
-    assert "8.19e+08 B / 819 GB/s" in (physical.impossible("median", 0.5, memory) or "")
+    assert "8.19e+08 B / 819 GB/s" in (physical.impossible("x", 0.5, memory, hot=False) or "")
+    # What stays in the chip's fast memory between calls need not come from HBM again.
+    assert physical.impossible("x", 0.5, memory, hot=True) is None
