@@ -13,6 +13,7 @@ class Device(TypedDict):
     platform: str
     device_kind: str
     device_count: int
+    matmul_precision: str
 
 
 def attached() -> Device:
@@ -22,4 +23,5 @@ def attached() -> Device:
         "platform": device.platform,
         "device_kind": device.device_kind,
         "device_count": jax.device_count(),
+        "matmul_precision": str(jax.config.jax_default_matmul_precision or "default"),
     }

@@ -27,7 +27,6 @@ class Conditions:
         others_cpu_share: share of all processors that other processes used, 0 to 1.
         other_workers: other timed or graded cells of this lab that ran when sampling ended.
         memory_available_bytes: before the samples.
-        governor: the frequency governor of the first processor.
         foreign_accelerator_processes: other processes that hold the accelerator.
     """
 
@@ -36,7 +35,6 @@ class Conditions:
     others_cpu_share: float | None
     other_workers: int
     memory_available_bytes: int
-    governor: str | None
     foreign_accelerator_processes: int | None
 
     def plain(self) -> dict[str, Any]:
@@ -69,18 +67,8 @@ class Watch:
             others_cpu_share=share,
             other_workers=_other_workers(),
             memory_available_bytes=self._memory,
-            governor=governor(),
             foreign_accelerator_processes=_foreign(platform),
         )
-
-
-def governor() -> str | None:
-    """The frequency governor of the first processor; None where the kernel shows none."""
-    path = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
-    try:
-        return path.read_text().strip() or None
-    except OSError:
-        return None
 
 
 def _busy_s() -> float:

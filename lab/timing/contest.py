@@ -1,9 +1,9 @@
 """The programs of one measurement, sampled side by side in one process.
 
-    kernel     what is measured
-    control    the kernel once more, compiled by itself (benchmark.control)
-    baseline   another kernel on the same arrays (benchmark.baseline)
-    floor      an empty computation of the same arguments: the dispatch floor
+kernel     what is measured
+control    the kernel once more, compiled by itself (benchmark.control)
+baseline   another kernel on the same arrays (benchmark.baseline)
+floor      an empty computation of the same arguments: the dispatch floor
 """
 
 from __future__ import annotations

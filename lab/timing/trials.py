@@ -21,11 +21,11 @@ import numpy as np
 
 from lab import kernels, programs
 from lab.cells.config import BenchmarkConfig
-from lab.truth.problems import POLICIES, Shape, attention_problem
 from lab.programs import Program
 from lab.timing import prepare, summaries
 from lab.timing.contest import Contest
 from lab.timing.sampling import StopRule
+from lab.truth.problems import POLICIES, Shape, attention_problem
 
 XLA = {"name": "xla", "module": "lab.kernels.xla", "constraints": {}}
 SHAPE = Shape(
