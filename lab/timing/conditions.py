@@ -119,7 +119,7 @@ def _foreign_on_tpu() -> int | None:
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
-            links = [os.readlink(link) for link in (entry / "fd").iterdir()]
+            links = [str(link.readlink()) for link in (entry / "fd").iterdir()]
         except OSError:
             continue
         found += any(link.startswith(_ACCELERATORS) for link in links)

@@ -33,7 +33,7 @@ QUICK = "left out by benchmark.quick"
 SWITCHED_OFF = "left out by benchmark.device_time"
 
 
-class _Wrong(Exception):
+class _Wrong(Exception):  # noqa: N818 - names what the results are
     """Results that fail the gate; the message says how."""
 
 

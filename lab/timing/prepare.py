@@ -70,7 +70,7 @@ def transfer(program: Program, device: jax.Device) -> tuple[tuple[jax.Array, ...
 def ready(program: Program, arrays: tuple[jax.Array, ...]) -> Ready:
     """Trace, lower, compile and call, each timed by itself."""
     # Its own function, so that nothing is found in a cache that an equal program left.
-    jitted = jax.jit(lambda *inputs: program.function(*inputs))
+    jitted = jax.jit(lambda *inputs: program.function(*inputs))  # noqa: PLW0108
     traced, trace_ms = clocked(lambda: jitted.trace(*arrays))
     lowered, lower_ms = clocked(traced.lower)
     compiled, compile_ms = clocked(lowered.compile)

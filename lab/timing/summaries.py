@@ -90,7 +90,7 @@ def _ratio(blocks: Blocks, other: str, threshold: float, floor: float | None) ->
 def flags(section: dict[str, Any], floors_ms: Sequence[float]) -> list[str]:
     """What a reader must know beside the median, one word each.
 
-    dispatch-bound  the dispatch floor is over half of the latency: the host's time, not the kernel's
+    dispatch-bound  the dispatch floor is over half of the latency: mostly the host's time
     drift           the samples rose or fell over the run
     noisy           the middle half of the samples spans over a tenth of the median
     busy            other processes used over a quarter of the processors

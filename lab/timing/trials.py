@@ -1,4 +1,4 @@
-"""How often the verdict of a paired comparison is right on this machine: trials whose truth is known.
+"""How often the verdict of a paired comparison is right here: trials whose truth is known.
 
     python -m lab.timing.trials aa 200         a kernel against itself: no difference is right
     python -m lab.timing.trials slowdown 100   a tenth more of the same work: slower is right
