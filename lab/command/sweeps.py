@@ -27,7 +27,7 @@ from lab import records, report, tasks
 from lab.cells import expectations
 from lab.cells.cell import Cell
 from lab.cells.config import LabConfig, check, field_names
-from lab.command import messages, runs, usage
+from lab.command import lock, messages, runs, usage
 from lab.errors import UserError
 from lab.records import Result
 from lab.report import terminal
@@ -118,6 +118,7 @@ class Preflight(Callback):
                 tasks.preflight(cell)
             directory = Path(config.hydra.sweep.dir).resolve()
             directory.mkdir(parents=True, exist_ok=True)
+            lock.hold(directory)
         already = {cell.id for cell in cells if runs.skips(cell, directory / cell.id)}
         for cell in cells:
             if cell.id in already:
@@ -188,7 +189,14 @@ def finish(sweep: Sweep) -> int:
             found.append(records.read(sweep.directory / cell.id / runs.RESULT_FILE, Result))
     # A sweep of reports has nothing to aggregate.
     worth_it = any(result.task != "report" for result in found)
-    built = report.build([sweep.directory], sweep.directory / "report") if worth_it else None
+    built = (
+        (
+            # A sweep that was resumed on another machine was asked to be one; its rows are marked.
+            report.build([sweep.directory], sweep.directory / "report", merge_machines=True)
+        )
+        if worth_it
+        else None
+    )
     terminal.show_sweep(found, sweep.directory, built)
     stopped = sum(result.status == "interrupted" for result in found)
     if missing := len(sweep.cells) - len(found) + stopped:

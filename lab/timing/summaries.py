@@ -10,6 +10,7 @@ import numpy as np
 
 from lab.timing import disturbance, paired, verdict
 from lab.timing.conditions import BUSY_SHARE
+from lab.timing.flags import MEANINGS
 from lab.timing.sampling import Blocks, StopRule
 from lab.timing.statistics import summarise
 
@@ -88,15 +89,7 @@ def _ratio(blocks: Blocks, other: str, threshold: float, floor: float | None) ->
 
 
 def flags(section: dict[str, Any], floors_ms: Sequence[float]) -> list[str]:
-    """What a reader must know beside the median, one word each.
-
-    dispatch-bound  the dispatch floor is over half of the latency: mostly the host's time
-    drift           the samples rose or fell over the run
-    noisy           the middle half of the samples spans over a tenth of the median
-    busy            other processes used over a quarter of the processors
-    parallel        other cells of the lab ran at the same time
-    shared-device   other processes held the accelerator
-    """
+    """The words of lab/timing/flags.py that hold for a section."""
     conditions = section["conditions"]
     floor_share = float(np.median(floors_ms)) / section["median_ms"]
     seen = {
@@ -107,4 +100,5 @@ def flags(section: dict[str, Any], floors_ms: Sequence[float]) -> list[str]:
         "parallel": conditions["parallel_jobs"] > 1 or conditions["other_workers"] > 0,
         "shared-device": (conditions["foreign_accelerator_processes"] or 0) > 0,
     }
+    assert seen.keys() == MEANINGS.keys()
     return [name for name, holds in seen.items() if holds]
