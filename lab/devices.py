@@ -7,6 +7,9 @@ from typing import TypedDict
 import jax
 
 
+_PRECISION = "jax_default_matmul_precision"
+
+
 class Device(TypedDict):
     """The facts of the attached devices."""
 
@@ -23,5 +26,6 @@ def attached() -> Device:
         "platform": device.platform,
         "device_kind": device.device_kind,
         "device_count": jax.device_count(),
-        "matmul_precision": str(jax.config.jax_default_matmul_precision or "default"),
+        # The attribute is made at run time, so that type checkers do not see it.
+        "matmul_precision": str(getattr(jax.config, _PRECISION) or "default"),
     }

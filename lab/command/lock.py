@@ -30,8 +30,8 @@ def hold(directory: Path) -> None:
         owner = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
         os.close(descriptor)
         raise UserError(
-            f"hydra.sweep.dir={directory}: another sweep runs there (process {owner}); wait until it "
-            "ends, or choose another directory"
+            f"hydra.sweep.dir={directory}: another sweep runs there (process {owner}); wait until "
+            "it ends, or choose another directory"
         ) from None
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

@@ -154,7 +154,7 @@ def _ms(side: Found | None) -> float | None:
 def _ratio(
     old: Result, new: Result, differs: Sequence[str]
 ) -> tuple[float, Interval | None, str | None]:
-    """The ratio after / before, its interval, and how it was found where that is not from the medians."""
+    """The ratio after / before, its interval, and how it was found if not from the medians."""
     before, after = old.benchmark, new.benchmark
     if before is None or after is None:
         old_ms, new_ms = time_ms(old), time_ms(new)

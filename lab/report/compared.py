@@ -43,8 +43,8 @@ def mib(value: int | None) -> str:
 
 
 _READING = """\
-after / before is above 1 where it became slower. The columns before and after of compare.csv name the
-records, which hold the raw samples."""
+after / before is above 1 where it became slower. The columns before and after of compare.csv name
+the records, which hold the raw samples."""
 _HEADS = (
     "case", "verdict", "before ms", "after ms", "after / before", "margin", "before MiB",
     "after MiB", "evidence", "differs", "note",

@@ -10,7 +10,7 @@ from lab.report.tables import machine
 
 
 def unlike(results: Iterable[Result]) -> list[str]:
-    """The machines that were timed, if there are several; an estimate is the target's, not theirs."""
+    """The machines that were timed, if there are several; estimates are of the target."""
     timed = {machine(r) for r in results if r.task == "benchmark" and r.status == "done"}
     return sorted(timed) if len(timed) > 1 else []
 

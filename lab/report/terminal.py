@@ -15,7 +15,6 @@ from rich.table import Table
 from lab.cells import expectations
 from lab.records import (
     AuditSection,
-    BenchmarkSection,
     CampaignSection,
     CompareSection,
     CompileSection,
@@ -27,6 +26,7 @@ from lab.records import (
 )
 from lab.report import Report
 from lab.report.comparisons import CLAIMS
+from lab.timing.record import BenchmarkSection
 
 PROBLEMS_SHOWN = 8  # per check; the record holds more
 

@@ -117,7 +117,7 @@ def _section(
         "devices_used": _devices_used(kernel),
         "peak_bytes": kernel.peak_bytes(),
     }
-    last = {name: list(results) for name, results in contest.last.items()}
+    last: dict[str, list[jax.Array]] = {n: list(x) for n, x in contest.last.items()}
     if settings.time == "device":
         section["device"] = contest.chains["kernel"].chained().plain()
         section["latency_ms"] = [synchronised(kernel.call)[1] for _ in range(settings.samples)]
@@ -176,11 +176,11 @@ def _gated(what: str, ready: Ready, results: Sequence[jax.Array]) -> gate.Checke
     return checked
 
 
-def _rechecked(ready: dict[Name, Ready], last: dict[Any, list[jax.Array]]) -> dict[str, Any]:
+def _rechecked(ready: dict[Name, Ready], last: dict[str, list[jax.Array]]) -> dict[str, Any]:
     """Judge what was timed last. Not every device repeats its bits; other bits may be right."""
     same, worst = True, 0.0
     for name, results in last.items():
-        one = ready.get(name, ready["kernel"])
+        one = next((r for n, r in ready.items() if n == name), ready["kernel"])  # or the chain
         if not prepare.same_bits(one.first, results):
             same = False
             what = "the last timed call" if name == "kernel" else f"the last timed {name} call"
