@@ -7,12 +7,16 @@ from typing import TypedDict
 import jax
 
 
+_PRECISION = "jax_default_matmul_precision"
+
+
 class Device(TypedDict):
     """The facts of the attached devices."""
 
     platform: str
     device_kind: str
     device_count: int
+    matmul_precision: str
 
 
 def attached() -> Device:
@@ -22,4 +26,6 @@ def attached() -> Device:
         "platform": device.platform,
         "device_kind": device.device_kind,
         "device_count": jax.device_count(),
+        # The attribute is made at run time, so that type checkers do not see it.
+        "matmul_precision": str(getattr(jax.config, _PRECISION) or "default"),
     }

@@ -11,7 +11,10 @@ import os
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from lab.model import Model
+from lab.timing.record import BenchmarkSection
 
 SCHEMA_VERSION = 1
 
@@ -20,15 +23,6 @@ Evidence = Literal["interpreted", "compiled", "estimated", "measured"]
 # From weakest to strongest; a comparison has the weaker level of its two sides.
 EVIDENCE_ORDER: tuple[Evidence, ...] = ("interpreted", "compiled", "estimated", "measured")
 Verdict = Literal["accepted", "accepted_lower_tier", "rejected"]
-
-
-class Model(BaseModel):
-    """Base of all records: no unknown fields, no NaN or infinity, immutable."""
-
-    # "constants": a NaN in a free-form part is refused by `dump`, not turned into null.
-    model_config = ConfigDict(
-        extra="forbid", allow_inf_nan=False, frozen=True, ser_json_inf_nan="constants"
-    )
 
 
 class CellNames(Model):
@@ -55,7 +49,10 @@ class ErrorInfo(Model):
 
 
 class Environment(Model):
-    """What ran the cell. The device fields are null where no device was asked."""
+    """What ran the cell. The device fields are null where no device was asked.
+
+    The last three are null in records of the first version of the lab.
+    """
 
     python: str
     jax: str | None
@@ -72,6 +69,9 @@ class Environment(Model):
     commit: str | None
     dirty: bool | None
     flags: dict[str, str]
+    memory_bytes: int | None = None
+    governor: str | None = None
+    matmul_precision: str | None = None
 
 
 class CorrectnessCheck(Model):
@@ -93,32 +93,6 @@ class CorrectnessSection(Model):
     """`correctness` of a result."""
 
     checks: list[CorrectnessCheck]
-
-
-class Gate(Model):
-    """The check of a cell's own inputs against the oracle that precedes timing."""
-
-    passed: bool
-    error: float | None
-    bound: float
-    measure: str
-
-
-MAX_SAMPLES = 10_000  # more makes a record that nobody can read, and tells nothing more
-
-
-class BenchmarkSection(Model):
-    """`benchmark` of a result; milliseconds, every sample kept."""
-
-    transfer_ms: float = Field(ge=0)
-    lower_ms: float = Field(ge=0)
-    compile_ms: float = Field(ge=0)
-    first_call_ms: float = Field(ge=0)
-    warmups_ms: list[float] = Field(max_length=MAX_SAMPLES)
-    samples_ms: list[float] = Field(min_length=1, max_length=MAX_SAMPLES)
-    median_ms: float = Field(ge=0)
-    devices_used: int | None = Field(default=None, ge=1)
-    gate: Gate
 
 
 class Worst(Model):
@@ -309,6 +283,40 @@ class ReportSection(Model):
     files: list[str]
 
 
+class ComparedCell(Model):
+    """One cell before and after; `ratio` is after / before, null where either has no time."""
+
+    case: str
+    verdict: Literal["faster", "slower", "same", "ambiguous", "missing"]
+    regression: bool
+    evidence: Evidence | None
+    before_ms: float | None
+    after_ms: float | None
+    ratio: float | None
+    ratio_lo: float | None
+    ratio_hi: float | None
+    margin: float | None
+    before_peak_bytes: int | None
+    after_peak_bytes: int | None
+    differs: list[str]
+    note: str | None
+    before: str | None
+    after: str | None
+
+
+class CompareSection(Model):
+    """`compare` of a result: two sets of runs, cell by cell."""
+
+    before: str
+    after: str
+    max_regression: float
+    threshold: float
+    cells: list[ComparedCell]
+    regressions: int = Field(ge=0)
+    compared: int = Field(ge=0)
+    files: list[str]
+
+
 class ReleaseSection(Model):
     """`release` of a result."""
 
@@ -368,13 +376,14 @@ SECTIONS = (
     "audit",
     "compile",
     "report",
+    "compare",
     "release",
     "verify",
     "doctor",
     "campaign",
 )
 # Tasks that say nothing about a kernel, so that no level of evidence applies.
-LEVEL_FREE_TASKS = ("report", "release", "verify", "doctor", "audit", "campaign")
+LEVEL_FREE_TASKS = ("report", "compare", "release", "verify", "doctor", "audit", "campaign")
 
 
 class Status(Model):
@@ -416,6 +425,7 @@ class Result(Model):
     audit: AuditSection | None = None
     compile: CompileSection | None = None
     report: ReportSection | None = None
+    compare: CompareSection | None = None
     release: ReleaseSection | None = None
     verify: VerifySection | None = None
     doctor: DoctorSection | None = None

@@ -21,7 +21,7 @@ from lab.truth.problems import POLICIES, DtypePolicy, Shape
 _NOT_IDENTITY = (("resume",), ("release", "out"), ("release", "evidence"), ("campaign", "out"))
 _INPUT_FILES = (("candidate", "path"),)
 # The configuration that a task's slug need not name, because the task does not look at it.
-_KERNEL_FREE_TASKS = ("report", "release", "verify", "doctor", "audit", "campaign")
+_KERNEL_FREE_TASKS = ("report", "compare", "release", "verify", "doctor", "audit", "campaign")
 
 
 @dataclass(frozen=True)

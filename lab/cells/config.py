@@ -13,14 +13,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 
 from lab import kernels
 from lab.errors import UserError
-from lab.records import MAX_SAMPLES, Verdict
+from lab.records import Verdict
+from lab.timing.record import MAX_SAMPLES
 from lab.truth.problems import POLICIES, REGIMES, Shape
 from lab.worker import PACKAGE_ROOT
 
@@ -49,6 +50,13 @@ class BackwardSupport(StrEnum):
     auto = "auto"
     required = "required"
     none = "none"
+
+
+class TimeKind(StrEnum):
+    """Which time is sampled and compared: synchronised calls, or chained calls on the device."""
+
+    latency = "latency"
+    device = "device"
 
 
 class Padding(StrEnum):
@@ -176,10 +184,20 @@ class CampaignConfig:
 
 @dataclass
 class BenchmarkConfig:
-    """How a cell is timed."""
+    """How a cell is timed; what each key means is in conf/config.yaml."""
 
     warmups: int = 5
+    warmup_ms: float = 100.0
     samples: int = 20
+    max_samples: int = 1000
+    target: float = 0.05
+    limit_s: float = 10.0
+    time: TimeKind = TimeKind.latency
+    baseline: str | None = None
+    control: bool = False
+    threshold: float = 0.02
+    device_time: bool = True
+    quick: bool = False
 
 
 @dataclass
@@ -204,6 +222,17 @@ class ReportConfig:
     runs: list[str] = field(default_factory=list)
     overlay: str | None = None  # published
     baseline: str = "xla"
+    merge_machines: bool = False
+
+
+@dataclass
+class CompareConfig:
+    """Two sets of runs, cell by cell."""
+
+    before: str | None = None
+    after: str | None = None
+    max_regression: float = 0.1
+    threshold: float = 0.02
 
 
 @dataclass
@@ -237,6 +266,7 @@ class LabConfig:
     rubric: RubricConfig = field(default_factory=RubricConfig)
     audit: AuditConfig = field(default_factory=AuditConfig)
     report: ReportConfig = field(default_factory=ReportConfig)
+    compare: CompareConfig = field(default_factory=CompareConfig)
     verify: VerifyConfig = field(default_factory=VerifyConfig)
 
 
@@ -265,18 +295,7 @@ def check(config: LabConfig) -> None:
     _require(config.seq >= 1, "seq", config.seq, "a whole number of at least 1")
     _require(config.seed >= 0, "seed", config.seed, "a whole number of at least 0")
     _require(config.deadline_s > 0, "deadline_s", config.deadline_s, "seconds above 0")
-    _require(
-        1 <= config.benchmark.samples <= MAX_SAMPLES,
-        "benchmark.samples",
-        config.benchmark.samples,
-        f"1 to {MAX_SAMPLES}",
-    )
-    _require(
-        0 <= config.benchmark.warmups <= MAX_SAMPLES,
-        "benchmark.warmups",
-        config.benchmark.warmups,
-        f"0 to {MAX_SAMPLES}",
-    )
+    _check_benchmark(config.benchmark)
     _require(
         config.report.overlay in (None, "published"),
         "report.overlay",
@@ -303,6 +322,34 @@ def _one_of(key: str, given: object, allowed: Iterable[object]) -> None:
     _require(name in names, key, name, " or ".join(names))
 
 
+def _check_benchmark(benchmark: BenchmarkConfig) -> None:
+    """Refuse a budget that cannot be kept, and a baseline that is no kernel."""
+    whole = {"samples": 1, "max_samples": 1, "warmups": 0}
+    for key, least in whole.items():
+        value = getattr(benchmark, key)
+        _require(
+            least <= value <= MAX_SAMPLES, f"benchmark.{key}", value, f"{least} to {MAX_SAMPLES}"
+        )
+    for key in ("warmup_ms", "threshold"):
+        value = getattr(benchmark, key)
+        _require(value >= 0, f"benchmark.{key}", value, "a number of at least 0")
+    for key in ("target", "limit_s"):
+        value = getattr(benchmark, key)
+        _require(value > 0, f"benchmark.{key}", value, "a number above 0")
+    _one_of("benchmark.baseline", benchmark.baseline, (None, *kernel_options()))
+
+
+def kernel_options() -> list[str]:
+    """The kernels of the group `kernel`, by name."""
+    return sorted(path.stem for path in (config_directory() / "kernel").glob("*.yaml"))
+
+
+def kernel_defaults(name: str) -> dict[str, Any]:
+    """The configuration of a kernel as its YAML has it, options at their defaults."""
+    plain = OmegaConf.to_container(OmegaConf.load(config_directory() / "kernel" / f"{name}.yaml"))
+    return cast("dict[str, Any]", plain)
+
+
 def _check_groups(config: LabConfig) -> None:
     """Refuse values that would make a record say what did not run."""
     _one_of("scope.name", config.scope.name, ("softmax", "attention"))
@@ -316,6 +363,9 @@ def _check_groups(config: LabConfig) -> None:
             f"scope=softmax with candidate={candidate.name}: a candidate is an attention; "
             "use scope=attention"
         )
+    for key in ("max_regression", "threshold"):
+        value = getattr(config.compare, key)
+        _require(value >= 0, f"compare.{key}", value, "a number of at least 0")
     _one_of("audit.size", config.audit.size, ("quick", "full"))
     _require(config.audit.workers >= 1, "audit.workers", config.audit.workers, "at least 1")
     fail_under = config.rubric.fail_under

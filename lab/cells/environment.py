@@ -14,7 +14,13 @@ from lab.records import Environment
 from lab.worker import PACKAGE_ROOT
 
 # Flags that change what jax and XLA do. Values are recorded; nothing else of the environment is.
-_FLAG_NAMES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_PLATFORMS", "JAX_ENABLE_X64")
+_FLAG_NAMES = (
+    "XLA_FLAGS",
+    "LIBTPU_INIT_ARGS",
+    "JAX_PLATFORMS",
+    "JAX_ENABLE_X64",
+    "JAX_DEFAULT_MATMUL_PRECISION",
+)
 
 
 def version(package: str) -> str | None:
@@ -68,8 +74,28 @@ def _commit() -> tuple[str | None, bool | None]:
     return commit, None if changes is None else bool(changes)
 
 
+def _memory_bytes() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (OSError, ValueError):
+        return None
+
+
+def _governor() -> str | None:
+    """The frequency governor of the first processor; None where the kernel shows none."""
+    path = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    try:
+        return path.read_text().strip() or None
+    except OSError:
+        return None
+
+
 def describe(
-    *, platform_name: str | None, device_kind: str | None, device_count: int | None
+    *,
+    platform_name: str | None,
+    device_kind: str | None,
+    device_count: int | None,
+    matmul_precision: str | None = None,
 ) -> Environment:
     """The environment of a record; the device facts come from the worker that saw the device."""
     commit, dirty = _commit()
@@ -89,4 +115,7 @@ def describe(
         commit=commit,
         dirty=dirty,
         flags={name: os.environ[name] for name in _FLAG_NAMES if os.environ.get(name)},
+        memory_bytes=_memory_bytes(),
+        governor=_governor(),
+        matmul_precision=matmul_precision,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lab.records import Result, RubricSection
+from lab.records import CompareSection, Result, RubricSection
 
 
 def surprises(result: Result) -> tuple[str, ...]:
@@ -24,6 +24,8 @@ def surprises(result: Result) -> tuple[str, ...]:
         reasons = _rubric_surprises(result, result.rubric)
     elif result.audit:
         reasons = tuple(result.audit.summary.get("failures", ()))
+    elif result.compare:
+        reasons = _compare_surprises(result.compare)
     elif result.verify:
         reasons = () if result.verify.passed else ("the release does not verify",)
     elif result.doctor:
@@ -32,6 +34,18 @@ def surprises(result: Result) -> tuple[str, ...]:
         bad = [str(step["name"]) for step in result.campaign.steps if not step["as_expected"]]
         reasons = (f"campaign steps failed: {', '.join(bad)}",) if bad else ()
     return reasons
+
+
+def _compare_surprises(section: CompareSection) -> tuple[str, ...]:
+    if not section.compared:
+        return ("no case has a time on both sides",)
+    limit = f"compare.max_regression={section.max_regression:g}"
+    return tuple(
+        f"regression: {one.case}: "
+        + (one.note or "" if one.ratio is None else f"{one.ratio:.3f} times, over {limit}")
+        for one in section.cells
+        if one.regression
+    )
 
 
 def _rubric_surprises(result: Result, rubric: RubricSection) -> tuple[str, ...]:

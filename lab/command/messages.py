@@ -21,8 +21,7 @@ MANY = 20
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 # Options that a package of ours adds to Hydra's.
 _EXTRAS = {"hydra/launcher": {"joblib": "parallel"}}
-RESERVED_OPTIONS = {"kernel": ("flash",), "task": ("compare",)}
-RESERVED_KEYS = ("benchmark.baseline", "benchmark.control")
+RESERVED_OPTIONS = {"kernel": ("flash",)}
 
 
 def print_error(text: str) -> None:
@@ -88,8 +87,6 @@ def _omegaconf(error: OmegaConfBaseException, context: str) -> str:
 
 def unknown_key(key: str) -> str:
     """That there is no such key, with the nearest one."""
-    if key in RESERVED_KEYS:
-        return f"{key} is reserved for later and not built yet"
     *parents, last = key.split(".")
     level: object = OmegaConf.structured(LabConfig)
     for parent in parents:

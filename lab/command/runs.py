@@ -185,6 +185,7 @@ def _result(
                 platform_name=device.get("platform"),
                 device_kind=device.get("device_kind"),
                 device_count=device.get("device_count"),
+                matmul_precision=device.get("matmul_precision"),
             ).model_dump(),
             "started_at": started_at,
             "finished_at": now(),

@@ -25,7 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 from lab import records, report, tasks
 from lab.cells import expectations
 from lab.cells.cell import Cell
-from lab.command import messages, runs
+from lab.command import lock, messages, runs
 from lab.command.compose import cell_from
 from lab.errors import UserError
 from lab.records import Result
@@ -76,6 +76,7 @@ class Preflight(Callback):
                 tasks.preflight(cell)
             directory = Path(config.hydra.sweep.dir).resolve()
             directory.mkdir(parents=True, exist_ok=True)
+            lock.hold(directory)
         already = {cell.id for cell in cells if runs.skips(cell, directory / cell.id)}
         for cell in cells:
             if cell.id in already:
@@ -146,7 +147,14 @@ def finish(sweep: Sweep) -> int:
             found.append(records.read(sweep.directory / cell.id / runs.RESULT_FILE, Result))
     # A sweep of reports has nothing to aggregate.
     worth_it = any(result.task != "report" for result in found)
-    built = report.build([sweep.directory], sweep.directory / "report") if worth_it else None
+    built = (
+        (
+            # A sweep that was resumed on another machine was asked to be one; its rows are marked.
+            report.build([sweep.directory], sweep.directory / "report", merge_machines=True)
+        )
+        if worth_it
+        else None
+    )
     terminal.show_sweep(found, sweep.directory, built)
     stopped = sum(result.status == "interrupted" for result in found)
     if missing := len(sweep.cells) - len(found) + stopped:

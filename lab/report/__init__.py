@@ -25,7 +25,12 @@ class Report:
 
 
 def build(
-    runs: Sequence[Path], out: Path, *, overlay: str | None = None, baseline: str = BASELINE
+    runs: Sequence[Path],
+    out: Path,
+    *,
+    overlay: str | None = None,
+    baseline: str = BASELINE,
+    merge_machines: bool = False,
 ) -> Report:
     """Read the records under `runs` and write cells.csv, comparisons.csv, report.md and figures.
 
@@ -36,16 +41,19 @@ def build(
         out: the directory to write into; made if it is missing.
         overlay: "published" draws the published v5e curve too.
         baseline: the kernel that others are compared with.
+        merge_machines: let times of unlike machines stand in one table, each row marked.
 
     Raises:
-        UserError: a directory is missing, or holds no run.
+        UserError: a directory is missing, or holds no run; or machines are unlike.
     """
     loaded = load(runs)
     # pandas and matplotlib take most of a second to import: only those pay who get here.
-    from lab.report import figures, page, predicted, tables
+    from lab.report import figures, machines, page, predicted, tables
 
     results = [entry.result for entry in loaded.entries]
     _require_baseline(results, baseline)
+    if not merge_machines:
+        machines.refuse_unlike(results)
     found = sorted(compare(results, baseline), key=lambda c: reading_order(c.kernel))
     gaps = [r for r in results if r.task in ("benchmark", "compile") and r.status != "done"]
     out.mkdir(parents=True, exist_ok=True)

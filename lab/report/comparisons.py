@@ -10,6 +10,7 @@ from typing import Any
 from lab.candidates.custom import name_of
 from lab.records import CompileSection, Evidence, Result, weaker
 from lab.timing.statistics import Interval, ratio_interval
+from lab.timing.verdict import Verdict
 
 CLAIMS: Mapping[Evidence, str] = {
     "interpreted": "interpreted: not a performance claim",
@@ -20,13 +21,19 @@ CLAIMS: Mapping[Evidence, str] = {
 
 BASELINE = "xla"
 # The two sides of a comparison differ in these alone.
-_MAY_DIFFER = ("kernel", "candidate", "resume", "deadline_s", "release", "campaign", "report")
+_MAY_DIFFER = (
+    "kernel", "candidate", "resume", "deadline_s", "release", "campaign", "report", "compare"
+)  # fmt: skip
 _NO_OPTION = ("name", "module", "constraints")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two cells that differ in the implementation alone; slowdown = kernel_ms / baseline_ms."""
+    """Two cells that differ in the implementation alone; slowdown = kernel_ms / baseline_ms.
+
+    Where one cell measured both sides in paired blocks, it is both of the two; `ratio` and
+    `verdict` are then what its blocks say.
+    """
 
     baseline: Result
     kernel: Result
@@ -34,11 +41,19 @@ class Comparison:
     kernel_ms: float
     interval: Interval | None
     evidence: Evidence
+    baseline_name: str
+    ratio: float | None = None
+    verdict: Verdict | None = None
 
     @property
     def slowdown(self) -> float:
-        """Above 1 the kernel is slower than the baseline."""
-        return self.kernel_ms / self.baseline_ms
+        """Above 1 the kernel is slower: the median of paired ratios, else the ratio of medians."""
+        return self.kernel_ms / self.baseline_ms if self.ratio is None else self.ratio
+
+    @property
+    def method(self) -> str:
+        """`paired`: in one process, block by block; `separate`: in a process each."""
+        return "separate" if self.ratio is None else "paired"
 
 
 def label(result: Result) -> str:
@@ -93,12 +108,23 @@ def case_key(result: Result) -> str:
     return json.dumps([config, machine], sort_keys=True)
 
 
-def compare(results: Iterable[Result], baseline: str = BASELINE) -> Iterator[Comparison]:
-    """Every timed or estimated cell against the baseline of its case, where there is one."""
+def compare(
+    results: Iterable[Result], baseline: str = BASELINE, *, paired: bool = True
+) -> Iterator[Comparison]:
+    """Every timed or estimated cell against the baseline of its case, where there is one.
+
+    Args:
+        results: records.
+        baseline: the kernel that others are compared with.
+        paired: take what a cell measured in paired blocks, where it did, before separate cells.
+    """
     timed = [(case_key(r), r) for r in results if r.status == "done" and time_ms(r)]
     baselines = {key: result for key, result in timed if label(result) == baseline}
     for key, result in timed:
-        if key in baselines and label(result) != baseline:
+        own = _paired(result, baseline) if paired else None
+        if own is not None:
+            yield own
+        elif key in baselines and label(result) != baseline:
             yield _comparison(baselines[key], result)
 
 
@@ -115,6 +141,29 @@ def estimates(baseline: CompileSection, kernel: CompileSection) -> list[tuple[fl
     ]
     held = [(b, k) for b, k in pairs if b and k and b >= baseline.floor_ms and k >= kernel.floor_ms]
     return sorted(held, key=lambda pair: pair[1] / pair[0])
+
+
+def _paired(result: Result, baseline: str) -> Comparison | None:
+    """What a cell says of itself and the baseline that it measured; None if it measured none."""
+    timed = result.benchmark
+    if timed is None or timed.paired is None or timed.paired.baseline["name"] != baseline:
+        return None
+    assert result.evidence is not None
+    found = timed.paired
+    interval = None
+    if found.ratio_lo is not None and found.ratio_hi is not None:
+        interval = Interval(found.ratio_lo, found.ratio_hi)
+    return Comparison(
+        baseline=result,
+        kernel=result,
+        baseline_ms=found.median_ms,
+        kernel_ms=timed.median_ms,
+        interval=interval,
+        evidence=result.evidence,
+        baseline_name=baseline,
+        ratio=found.ratio,
+        verdict=found.verdict,
+    )
 
 
 def _comparison(baseline: Result, kernel: Result) -> Comparison:
@@ -135,4 +184,5 @@ def _comparison(baseline: Result, kernel: Result) -> Comparison:
         kernel_ms=kernel_ms,
         interval=interval,
         evidence=weaker(kernel.evidence, baseline.evidence),
+        baseline_name=label(baseline),
     )

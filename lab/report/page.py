@@ -14,7 +14,9 @@ from lab.records import CorrectnessCheck, Result
 from lab.report import figures, predicted
 from lab.report.comparisons import Comparison, kernel_options, label
 from lab.report.load import Entry, Loaded
-from lab.report.tables import device
+from lab.report.machines import unlike
+from lab.report.tables import arrays, device, flags, machine
+from lab.timing.flags import MEANINGS
 
 
 def render(
@@ -36,7 +38,10 @@ def render(
             claims=figures.claims(found),
             overlay=overlay,
             baseline=baseline,
-            comparisons=[_comparison(c) for c in found],
+            comparisons=[_comparison(c, merged=bool(unlike(results))) for c in found],
+            times=[_time(e) for e in loaded.entries if e.result.benchmark],
+            machines=unlike(results),
+            flagged=flagged(results),
             estimated=any(c.evidence == "estimated" for c in found),
             intervals=any(c.interval for c in found),
             compiled=predicted.section(results, baseline),
@@ -57,7 +62,7 @@ def _counts(results: Sequence[Result]) -> str:
     return f"{len(results)} cells: {text}." if results else "No readable cell."
 
 
-def _comparison(c: Comparison) -> dict[str, Any]:
+def _comparison(c: Comparison, *, merged: bool) -> dict[str, Any]:
     return {
         "scope": c.kernel.cell.scope,
         "direction": c.kernel.cell.direction,
@@ -70,8 +75,36 @@ def _comparison(c: Comparison) -> dict[str, Any]:
         "slowdown": c.slowdown,
         "interval": f"{c.interval.lo:.2f} to {c.interval.hi:.2f}" if c.interval else "",
         "evidence": c.evidence,
-        "device_kind": device(c.kernel),
+        "verdict": c.verdict or "",
+        "flags": flags(c),
+        "arrays": arrays(c.kernel),
+        "device_kind": machine(c.kernel) if merged else device(c.kernel),
     }
+
+
+def _time(entry: Entry) -> dict[str, Any]:
+    """What a time of one cell is made of."""
+    timed = entry.result.benchmark
+    assert timed is not None
+    return {
+        "cell": entry.result.cell_id,
+        "directory": entry.directory,
+        "used": timed.used,
+        "median_ms": timed.median_ms,
+        "floor_ms": timed.dispatch_floor_ms,
+        "device_ms": timed.device.median_ms if timed.device else None,
+        "profiler_ms": timed.profiler.call_ms if timed.profiler else None,
+        "samples": len(timed.samples_ms),
+        "stop": timed.sampling.reason if timed.sampling else "",
+        "peak_mib": None if timed.peak_bytes is None else timed.peak_bytes / 2**20,
+        "flags": " ".join(timed.flags),
+    }
+
+
+def flagged(results: Sequence[Result]) -> dict[str, str]:
+    """The flags that any cell bears, and what they mean."""
+    seen = {flag for r in results if r.benchmark for flag in r.benchmark.flags}
+    return {flag: text for flag, text in MEANINGS.items() if flag in seen}
 
 
 def _correctness(result: Result) -> dict[str, Any]:

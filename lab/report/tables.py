@@ -10,6 +10,8 @@ from lab.cells import expectations
 from lab.records import Result
 from lab.report.comparisons import Comparison, kernel_options, label
 from lab.report.load import Entry
+from lab.timing.record import BenchmarkSection
+from lab.timing.statistics import summarise
 
 
 def cells(entries: Sequence[Entry]) -> pd.DataFrame:
@@ -45,6 +47,26 @@ _CELL_COLUMNS = (
     "regime",
     "interpret",
     "median_ms",
+    "median_lo_ms",
+    "median_hi_ms",
+    "min_ms",
+    "iqr_share",
+    "samples",
+    "outliers",
+    "stop_reason",
+    "used",
+    "dispatch_floor_ms",
+    "device_ms",
+    "inner_calls",
+    "profiler_ms",
+    "baseline",
+    "ratio",
+    "ratio_lo",
+    "ratio_hi",
+    "benchmark_verdict",
+    "noise_floor",
+    "flags",
+    "peak_bytes",
     "estimated_ms",
     "floor_ms",
     "checks_passed",
@@ -55,6 +77,9 @@ _CELL_COLUMNS = (
     "expected",
     "fault_class",
     "device_kind",
+    "machine",
+    "jax",
+    "commit",
     "directory",
 )
 
@@ -72,6 +97,9 @@ def _cell(entry: Entry) -> dict[str, object]:
         "regime": result.regime,
         "interpret": result.interpret,
         "device_kind": result.environment.device_kind,
+        "machine": machine(result),
+        "jax": result.environment.jax,
+        "commit": result.environment.commit,
         "directory": entry.directory,
         **result.cell.model_dump(),
         # An override such as shape.head_dim=64 leaves the shape's name as it was.
@@ -82,7 +110,7 @@ def _cell(entry: Entry) -> dict[str, object]:
 
 def _section(result: Result) -> dict[str, object]:
     if result.benchmark:
-        return {"median_ms": result.benchmark.median_ms}
+        return _timed(result.benchmark)
     if result.compile:
         return {name: getattr(result.compile, name) for name in ("estimated_ms", "floor_ms")}
     if result.correctness:
@@ -92,6 +120,50 @@ def _section(result: Result) -> dict[str, object]:
         names = ("score", "max_score", "verdict", "expected", "fault_class")
         return {name: getattr(result.rubric, name) for name in names}
     return {}
+
+
+def _timed(timed: BenchmarkSection) -> dict[str, object]:
+    """The times of a cell, which of them is `used`, and the flags that must stand beside them."""
+    summary = summarise(timed.samples_ms)
+    compared = timed.paired or timed.control
+    row: dict[str, object] = {
+        "median_ms": timed.median_ms,
+        "median_lo_ms": summary.interval.lo if summary.interval else None,
+        "median_hi_ms": summary.interval.hi if summary.interval else None,
+        "min_ms": summary.min_ms,
+        "iqr_share": (summary.q3_ms - summary.q1_ms) / summary.median_ms,
+        "samples": len(timed.samples_ms),
+        "outliers": summary.outliers,
+        "stop_reason": timed.sampling.reason if timed.sampling else None,
+        "used": timed.used,
+        "dispatch_floor_ms": timed.dispatch_floor_ms,
+        "device_ms": timed.device.median_ms if timed.device else None,
+        "inner_calls": timed.device.inner_calls if timed.device else None,
+        "profiler_ms": timed.profiler.call_ms if timed.profiler else None,
+        "benchmark_verdict": timed.verdict,
+        "flags": " ".join(timed.flags),
+        "peak_bytes": timed.peak_bytes,
+    }
+    if compared is not None:
+        row |= {
+            "baseline": timed.paired.baseline["name"] if timed.paired else "itself",
+            "noise_floor": compared.noise_floor or compared.own_noise,
+            **{name: getattr(compared, name) for name in ("ratio", "ratio_lo", "ratio_hi")},
+        }
+    return row
+
+
+def machine(result: Result) -> str:
+    """The machine that a cell ran on: its device, its processor and how many of them."""
+    seen = result.environment
+    return f"{seen.device_kind or 'no device'}, {seen.cpu_model}, {seen.cpu_count} CPUs"
+
+
+def flags(found: Comparison) -> str:
+    """The flags of either side of a comparison, by spaces."""
+    sides = (found.baseline.benchmark, found.kernel.benchmark)
+    named = [flag for side in sides if side for flag in side.flags]
+    return " ".join(dict.fromkeys(named))
 
 
 def comparisons(found: Sequence[Comparison]) -> pd.DataFrame:
@@ -120,6 +192,12 @@ _COMPARISON_COLUMNS = (
     "device_kind",
     "baseline_cell",
     "kernel_cell",
+    *_ARRAYS,
+    "method",
+    "verdict",
+    "used",
+    "flags",
+    "machine",
 )
 
 
@@ -133,7 +211,7 @@ def _comparison(comparison: Comparison) -> dict[str, object]:
         "dtype": cell.dtype,
         "shape": cell.shape,
         "direction": cell.direction,
-        "baseline": label(comparison.baseline),
+        "baseline": comparison.baseline_name,
         "kernel": label(kernel),
         "kernel_options": kernel_options(kernel),
         "baseline_ms": comparison.baseline_ms,
@@ -145,6 +223,12 @@ def _comparison(comparison: Comparison) -> dict[str, object]:
         "device_kind": device(kernel),
         "baseline_cell": comparison.baseline.cell_id,
         "kernel_cell": kernel.cell_id,
+        **{name: kernel.config["shape"].get(name) for name in _ARRAYS},
+        "method": comparison.method,
+        "verdict": comparison.verdict,
+        "used": kernel.benchmark.used if kernel.benchmark else None,
+        "flags": flags(comparison),
+        "machine": machine(kernel),
     }
 
 

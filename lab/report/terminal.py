@@ -15,8 +15,8 @@ from rich.table import Table
 from lab.cells import expectations
 from lab.records import (
     AuditSection,
-    BenchmarkSection,
     CampaignSection,
+    CompareSection,
     CompileSection,
     CorrectnessSection,
     DoctorSection,
@@ -26,6 +26,7 @@ from lab.records import (
 )
 from lab.report import Report
 from lab.report.comparisons import CLAIMS
+from lab.timing.record import BenchmarkSection
 
 PROBLEMS_SHOWN = 8  # per check; the record holds more
 
@@ -106,10 +107,64 @@ def _show_benchmark(section: BenchmarkSection, result: Result, console: Console)
         f"compile {section.compile_ms:.3g} ms, first call {section.first_call_ms:.3g} ms",
         highlight=False,
     )
+    for text in _benchmark_details(section):
+        console.print(f"  {text}", highlight=False, soft_wrap=True)
     gate = section.gate
     error = "not finite" if gate.error is None else f"{gate.error:.3g}"
     text = f"  gate: error {error} of {gate.bound:g} ({escape(gate.measure)})"
     console.print(text, highlight=False, soft_wrap=True)
+
+
+def _benchmark_details(section: BenchmarkSection) -> list[str]:
+    """Dispatch floor, device time, comparison and flags, a line each, where there are any."""
+    lines = []
+    if section.dispatch_floor_ms is not None:
+        share = section.dispatch_floor_ms / section.median_ms
+        lines.append(
+            f"dispatch floor {section.dispatch_floor_ms:.3g} ms, {share:.0%} of the median"
+        )
+    if section.device:
+        device = section.device
+        lines.append(f"device {device.median_ms:.4g} ms a call ({device.inner_calls} chained)")
+    elif section.no_device_time:
+        lines.append(f"no device time: {escape(section.no_device_time)}")
+    if section.profiler:
+        lines.append(f"profiler {section.profiler.call_ms:.4g} ms a call")
+    for name, found in (("itself", section.control), ("the baseline", section.paired)):
+        if found is None:
+            continue
+        where = name if section.paired is not found else section.paired.baseline["name"]
+        interval = "too few pairs for an interval"
+        if found.ratio_lo is not None:
+            interval = f"{found.ratio_lo:.3f} to {found.ratio_hi:.3f}"
+        lines.append(
+            f"against {where}: {found.verdict}, ratio {found.ratio:.3f} ({interval}), "
+            f"margin {found.margin:.3f}, {found.pairs} pairs"
+        )
+    if section.flags:
+        lines.append(f"[yellow]mind: {', '.join(section.flags)}[/]")
+    return lines
+
+
+def _show_compared(section: CompareSection, _: Result, console: Console) -> None:
+    from lab.report import compared
+
+    table = Table("case", "", "before ms", "after ms", "after / before", "note")
+    styles = {"slower": "red", "faster": "green", "missing": "yellow"}
+    for one in section.cells:
+        mark = "REGRESSION" if one.regression else one.verdict
+        table.add_row(
+            escape(one.case),
+            f"[{styles.get(one.verdict, 'default')}]{mark}[/]",
+            compared.ms(one.before_ms),
+            compared.ms(one.after_ms),
+            compared.ratio(one),
+            escape("; ".join(filter(None, [" ".join(one.differs), one.note]))),
+        )
+    console.print(table)
+    console.print(
+        f"  {compared.counts(section.cells)}; compare.csv and compare.md in the run's directory"
+    )
 
 
 def _show_correctness(section: CorrectnessSection, _: Result, console: Console) -> None:
@@ -197,6 +252,7 @@ def _show_campaign(section: CampaignSection, _: Result, console: Console) -> Non
 _SHOW: dict[str, Callable[[Any, Result, Console], None]] = {
     "benchmark": _show_benchmark,
     "campaign": _show_campaign,
+    "compare": _show_compared,
     "compile": _show_compile,
     "correctness": _show_correctness,
     "rubric": _show_rubric,

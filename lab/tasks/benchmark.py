@@ -6,26 +6,38 @@ from pathlib import Path
 
 from lab import worker
 from lab.cells.cell import Cell, Outcome
+from lab.cells.config import kernel_defaults
+from lab.command.launchers import parallel_jobs
 
 
 def run(cell: Cell, directory: Path) -> Outcome:
-    """Time the cell in a fresh process.
+    """Time the cell, and its baseline if it has one, in one fresh process.
 
-    The evidence is `interpreted` where a Pallas kernel was interpreted, else `measured`, which
-    means measured on the device that the record names.
+    The evidence is `interpreted` where any Pallas kernel was interpreted, else `measured`, which
+    means measured on the device that the record names. A time that the chip cannot reach makes the
+    cell failed; its samples are kept all the same.
     """
+    baseline = cell.config.benchmark.baseline
     answer = worker.call(
         "lab.timing.measure:measure",
-        {"config": cell.plain()},
+        {
+            "config": cell.plain(),
+            "baseline": None if baseline is None else kernel_defaults(baseline),
+            "parallel_jobs": parallel_jobs(),
+        },
         deadline_s=cell.config.deadline_s,
         directory=directory,
     )
-    failure = answer.get("gate_failure")
+    reason = None
+    if failure := answer.get("gate_failure"):
+        reason = f"not timed, because it is wrong: {failure}"
+    elif impossible := answer.get("impossible"):
+        reason = f"rejected: {impossible}"
     return Outcome(
         section=answer.get("benchmark", {}),
         evidence="interpreted" if answer["interpret"] else "measured",
-        status="failed" if failure else "done",
-        reason=f"not timed, because it is wrong: {failure}" if failure else None,
+        status="failed" if reason else "done",
+        reason=reason,
         interpret=answer["interpret"],
         cache_state=answer["cache_state"],
         device=answer["device"],

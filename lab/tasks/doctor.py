@@ -125,6 +125,7 @@ def _tasks(on: str | None, parts: list[pairing.Part], *, ready: bool) -> dict[st
         "audit": values,
         "compile": compiles,
         "report": "yes",
+        "compare": "yes",
         "release": "yes",
         "verify": "yes",
     }

@@ -16,7 +16,11 @@ def preflight(cell: Cell) -> None:
         raise UserError("task=report needs report.runs=[DIR,...]: run or sweep directories")
     if not all(name.strip() for name in cell.config.report.runs):
         raise UserError("report.runs holds an empty name; give run or sweep directories")
-    load(_directories(cell))
+    loaded = load(_directories(cell))
+    if not cell.config.report.merge_machines:
+        from lab.report import machines  # pandas takes its time to import
+
+        machines.refuse_unlike([entry.result for entry in loaded.entries])
 
 
 def run(cell: Cell, directory: Path) -> Outcome:
@@ -27,6 +31,7 @@ def run(cell: Cell, directory: Path) -> Outcome:
         directory / "report",
         overlay=settings.overlay,
         baseline=settings.baseline,
+        merge_machines=settings.merge_machines,
     )
     return Outcome(
         section={

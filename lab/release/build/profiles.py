@@ -17,7 +17,8 @@ from pydantic import Field, ValidationError
 
 from lab.cells.config import config_directory
 from lab.errors import UserError
-from lab.records import EVIDENCE_ORDER, Evidence, Model, Result
+from lab.model import Model
+from lab.records import EVIDENCE_ORDER, Evidence, Result
 
 
 class Device(Model):

@@ -215,7 +215,9 @@ def _provenance(entry: Entry) -> rows.Provenance:
 def _comparisons(entries: Sequence[Entry]) -> Iterable[rows.Comparison]:
     for profile in sorted({entry.profile for entry in entries}):
         results = [entry.result for entry in entries if entry.profile == profile]
-        yield from (_comparison(profile, pair) for pair in comparisons.compare(results))
+        yield from (
+            _comparison(profile, pair) for pair in comparisons.compare(results, paired=False)
+        )
 
 
 def _comparison(profile: str, pair: comparisons.Comparison) -> rows.Comparison:

@@ -18,12 +18,22 @@ from lab.release.format import canonical, rows
 from lab.release.verify.folder import Problem
 from lab.release.verify.opened import Opened, Raw
 from lab.report import comparisons
+from lab.timing.record import MAX_SAMPLES
 
 # The rubric's item that passes exactly where the numbers are within the declared tier.
 PRECISION_ITEM = "precision"
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 # Configuration in which the two sides of a comparison may differ.
-_MAY_DIFFER = {"kernel", "candidate", "deadline_s", "resume", "release", "campaign", "report"}
+_MAY_DIFFER = {
+    "kernel",
+    "candidate",
+    "deadline_s",
+    "resume",
+    "release",
+    "campaign",
+    "report",
+    "compare",
+}
 _MACHINE = ("platform", "device_kind", "cpu_model", "jax", "jaxlib", "libtpu")
 
 
@@ -35,12 +45,21 @@ def samples(opened: Opened) -> Iterator[Problem]:
             continue
         asked = raw.plain["config"]["benchmark"]
         for what, have in (("samples", timed.samples_ms), ("warmups", timed.warmups_ms)):
-            if len(have) != asked[what]:
-                yield Problem(raw.place, f"{len(have)} {what}, configured were {asked[what]}")
+            least, most = asked[what], _most(asked, what)
+            if not least <= len(have) <= most:
+                allowed = f"{least}" if least == most else f"{least} to {most}"
+                yield Problem(raw.place, f"{len(have)} {what}, configured were {allowed}")
             if any(ms <= 0 for ms in have):
                 yield Problem(raw.place, f"{what} of 0 ms or less")
         if not _close(timed.median_ms, float(np.median(timed.samples_ms))):
             yield Problem(raw.place, f"median_ms {timed.median_ms} is not that of its samples")
+
+
+def _most(asked: dict[str, Any], what: str) -> int:
+    """The largest number allowed: records of the first version have neither rule nor budget."""
+    if what == "warmups":
+        return MAX_SAMPLES if asked.get("warmup_ms") else int(asked["warmups"])
+    return max(int(asked["samples"]), int(asked.get("max_samples", 0)))
 
 
 def summaries(opened: Opened) -> Iterator[Problem]:
