@@ -11,7 +11,6 @@ it needs by path.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import os
 import sys
 from functools import partial
@@ -56,15 +55,15 @@ import jax  # noqa: E402 - see above
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 from jax import export  # noqa: E402
-from jax._src.pallas.mosaic import tpu_info  # noqa: E402
 from jax.experimental.pallas import tpu as pltpu  # noqa: E402
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun  # noqa: E402
+from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh  # noqa: E402
 
-for _module in ("flatbuffers", "jax._src.export.serialization"):
-    importlib.import_module(_module)  # now, before a stranger's folder is searched first
+# Export once, so that all it needs is imported before a stranger's folder is searched first.
+export.export(jax.jit(lambda x: x))(jax.ShapeDtypeStruct((), jnp.float32)).serialize()
 
-# What a kernel that asks for the chip it runs on is told here: a v5e.
-tpu_info.registry["cpu"] = lambda: pltpu.get_tpu_info_for_chip(pltpu.ChipVersion.TPU_V5E, 1)
+# What a kernel that asks for the chip it runs on is told here.
+V5E = AbstractMesh((), (), abstract_device=AbstractDevice("TPU v5 lite", 1, "tpu"))
 
 Arrays = list[np.ndarray[Any, np.dtype[Any]]]
 Reply = tuple[dict[str, Any], Arrays]
@@ -206,7 +205,7 @@ def _jaxpr(
 ) -> Any:  # noqa: ANN401
     """The closed jaxpr of one signature. Kernels are interpreted, whatever they ask for."""
     how: Any = True if as_hlo else pltpu.InterpretParams()
-    with pltpu.force_tpu_interpret_mode(how):
+    with use_abstract_mesh(V5E), pltpu.force_tpu_interpret_mode(how):
         program = jax.jit(_flat(function, header, backward=backward)).trace(
             *_abstract(header, backward=backward)
         )
@@ -237,7 +236,7 @@ def _called(
     header: dict[str, Any],
     arrays: Arrays,
 ) -> tuple[Arrays, str | None]:
-    with pltpu.force_tpu_interpret_mode(pltpu.InterpretParams()):
+    with use_abstract_mesh(V5E), pltpu.force_tpu_interpret_mode(pltpu.InterpretParams()):
         called = program or _flat(function, header, backward=header["backward"])
         return _evaluate(called, arrays)
 

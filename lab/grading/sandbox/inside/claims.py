@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jax.extend.core import ClosedJaxpr, Literal, jaxprs_in_params
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -107,11 +108,9 @@ def walk(closed: Any, *, lab: str = "") -> Program:  # noqa: ANN401 - a ClosedJa
 
 def fingerprint(closed: Any) -> str:  # noqa: ANN401 - a ClosedJaxpr
     """sha256 over a closed jaxpr's equations and constants: equal for two traces of one program."""
-    from jax._src import core
-
     digest = hashlib.sha256()
     for equation, inside in _equations(closed.jaxpr):
-        literals = [str(v.val) for v in equation.invars if isinstance(v, core.Literal)]
+        literals = [str(v.val) for v in equation.invars if isinstance(v, Literal)]
         outs = [str(v.aval) for v in equation.outvars]
         params = equation.params.items()  # how a kernel is interpreted is the harness's choice
         settings = sorted((k, repr(v)) for k, v in params if _is_plain(v) and k != "interpret")
@@ -211,10 +210,7 @@ def _live(
 
 
 def _nested(equation: Any) -> list[Any]:  # noqa: ANN401
-    from jax._src import core
-
-    nested = core.jaxprs_in_params(equation.params)
-    return [getattr(program, "jaxpr", program) for program in nested]
+    return [getattr(program, "jaxpr", program) for program in jaxprs_in_params(equation.params)]
 
 
 def _within(equation: Any, inside: str | None) -> str | None:  # noqa: ANN401
@@ -222,9 +218,7 @@ def _within(equation: Any, inside: str | None) -> str | None:  # noqa: ANN401
 
 
 def _variables(atoms: Iterable[Any]) -> set[Any]:
-    from jax._src import core
-
-    return {atom for atom in atoms if not isinstance(atom, core.Literal)}
+    return {atom for atom in atoms if not isinstance(atom, Literal)}
 
 
 def _kernel_name(equation: Any) -> str:  # noqa: ANN401
@@ -255,25 +249,20 @@ def _products(
 
 
 def _constants(closed: Any) -> Iterator[Any]:  # noqa: ANN401
-    from jax._src import core
-
     yield from closed.consts
     for equation, _ in _equations(closed.jaxpr):
         for value in equation.params.values():
-            if isinstance(value, core.ClosedJaxpr):
-                yield from value.consts
-        yield from (v.val for v in equation.invars if isinstance(v, core.Literal))
+            for program in value if isinstance(value, tuple) else (value,):
+                if isinstance(program, ClosedJaxpr):
+                    yield from program.consts
+        yield from (v.val for v in equation.invars if isinstance(v, Literal))
 
 
 def _files(equations: Sequence[tuple[Any, str | None]], lab: str) -> set[str]:
-    from jax._src import source_info_util
-
     root = Path(lab).resolve()
-    origins = {
-        Path(frame.file_name).resolve()
-        for equation, _ in equations
-        for frame in source_info_util.user_frames(equation.source_info.traceback)
-    }
+    tracebacks = {equation.source_info.traceback for equation, _ in equations} - {None}
+    names = {code.co_filename for trace in tracebacks for code in trace.raw_frames()[0]}
+    origins = {Path(name).resolve() for name in names}
     return {
         str(origin.relative_to(root.parent))
         for origin in origins
