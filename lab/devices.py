@@ -6,7 +6,6 @@ from typing import TypedDict
 
 import jax
 
-
 _PRECISION = "jax_default_matmul_precision"
 
 
