@@ -6,7 +6,8 @@ jax; loading a candidate does.
 
 Adding one is a factory `build(policy, interpret) -> attention` in the file of its family, usually a
 line that replaces one part of `assembly.Parts` (forward), `gradients.Terms` (backward),
-`online.Online` (blocks), `rowwise.Rowwise` or `fused.Fused` (Pallas), and one entry in its YAML.
+`online.Online` (blocks), `rowwise.Rowwise` or `fused_steps.Fused` (Pallas), and one
+entry in its YAML.
 """
 
 from __future__ import annotations

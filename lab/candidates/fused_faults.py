@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from lab.candidates.fused import Fused, fused
+from lab.candidates.fused import fused
 from lab.candidates.fused_layout import div, rem
+from lab.candidates.fused_steps import Fused
 
 pallas_fused = fused(Fused())
 pallas_fused_wide_queries = fused(Fused(block_q=64, block_k=16))

@@ -11,7 +11,7 @@ from jax.experimental import pallas as pl
 from lab.candidates.fused_layout import Index, Layout, Ref, div, dot
 
 if TYPE_CHECKING:
-    from lab.candidates.fused import Fused
+    from lab.candidates.fused_steps import Fused
 
 
 def forward(

@@ -18,8 +18,8 @@ from typing import Any, cast, get_args
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 
-from lab import kernels
 from lab.errors import UserError
+from lab.kernels import options
 from lab.records import Verdict
 from lab.timing.record import MAX_SAMPLES
 from lab.truth.problems import POLICIES, REGIMES, Shape
@@ -247,7 +247,7 @@ class LabConfig:
     """The root: one fully resolved instance is a cell."""
 
     task: TaskConfig = field(default_factory=TaskConfig)
-    kernel: Any = MISSING  # name, module, constraints and the kernel's own options
+    kernel: Any = MISSING  # name, module and the kernel's own options: see lab/kernels/options.py
     scope: ScopeConfig = field(default_factory=ScopeConfig)
     dtype: DtypeConfig = field(default_factory=DtypeConfig)
     shape: ShapeConfig = field(default_factory=ShapeConfig)
@@ -271,7 +271,8 @@ class LabConfig:
 
 
 def register() -> None:
-    """Put the schema where `defaults: [lab_schema]` of conf/config.yaml finds it."""
+    """Tell Hydra the kernels, and the schema that `defaults` of conf/config.yaml begins with."""
+    options.register()
     ConfigStore.instance().store(name="lab_schema", node=LabConfig)
 
 
@@ -287,7 +288,7 @@ def check(config: LabConfig) -> None:
     Raises:
         UserError: names the key, what was given and what is allowed.
     """
-    kernels.check_options(config.kernel)
+    options.check(config.kernel)
     if config.regime not in REGIMES:
         raise UserError(f"regime={config.regime}: allowed are {', '.join(REGIMES)}")
     if config.dtype.name not in POLICIES:

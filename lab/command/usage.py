@@ -6,12 +6,14 @@ Hydra's own rendering reads every configuration source again for each group, whi
 from __future__ import annotations
 
 import textwrap
+from collections import defaultdict
 from collections.abc import Sequence
 
 from omegaconf import OmegaConf
 
 from lab.candidates import catalogue
 from lab.cells.config import config_directory
+from lab.kernels.options import KERNELS
 
 
 def shown(arguments: Sequence[str]) -> bool:
@@ -30,15 +32,16 @@ def text() -> str:
 
 def groups() -> str:
     """The configuration groups and their options, a paragraph each."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for path in config_directory().glob("*/*.yaml"):
+        found[path.parent.name].add(path.stem)
+    for group, names in (("kernel", KERNELS), ("candidate", catalogue.entries())):
+        found[group].update(names)
     paragraphs = []
-    for directory in sorted(path for path in config_directory().iterdir() if path.is_dir()):
-        known = {path.stem for path in directory.glob("*.yaml")}
-        if directory.name == "candidate":
-            known |= set(catalogue.entries())
-        options = ", ".join(sorted(known))
+    for group, options in sorted(found.items()):
         paragraphs.append(
             textwrap.fill(
-                f"{directory.name}: {options}",
+                f"{group}: {', '.join(sorted(options))}",
                 width=98,
                 subsequent_indent="    ",
                 break_long_words=False,

@@ -7,7 +7,6 @@ HBM; in the attention scope XLA owns the two products around it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import jax
@@ -22,15 +21,14 @@ if TYPE_CHECKING:
     from jax.typing import DTypeLike
 
     from lab.kernels import Interpret
+    from lab.kernels.options import RowBlocks
     from lab.truth.problems import DtypePolicy
 
 
-def build(options: Mapping[str, object], *, policy: DtypePolicy, interpret: Interpret) -> Kernel:
-    """Build the kernel; the option `block_rows` is `auto` or a multiple of 8."""
-    rows = options["block_rows"]
-    run = functools.partial(
-        map_rows, block_rows=rows if isinstance(rows, int) else None, interpret=interpret
-    )
+def build(options: RowBlocks, *, policy: DtypePolicy, interpret: Interpret) -> Kernel:
+    """Build the kernel around row blocks of `options.block_rows`."""
+    rows = None if options.block_rows == "auto" else options.block_rows
+    run = functools.partial(map_rows, block_rows=rows, interpret=interpret)
 
     def forward(logits: jax.Array, mask: jax.Array | None, dtype: DTypeLike) -> jax.Array:
         return run(masked_softmax_rows, (logits,), mask, dtype)

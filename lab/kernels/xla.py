@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import jax
@@ -16,11 +15,12 @@ if TYPE_CHECKING:
     from jax.typing import DTypeLike
 
     from lab.kernels import Interpret
+    from lab.kernels.options import Options
     from lab.truth.problems import DtypePolicy
 
 
 def build(
-    options: Mapping[str, object],  # noqa: ARG001 - the registry's form; XLA has no options
+    options: Options,  # noqa: ARG001 - the registry's form; XLA has no options
     *,
     policy: DtypePolicy,
     interpret: Interpret,  # noqa: ARG001 - nothing here is Pallas

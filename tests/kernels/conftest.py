@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from lab import kernels
 from lab.kernels import Kernel
 from lab.truth.problems import POLICIES
-
-CONF = Path(__file__).parents[2] / "conf" / "kernel"
 
 Load = Callable[..., Kernel]
 Close = Callable[[Any, Any, str], None]
@@ -24,12 +20,12 @@ TOLERANCES = {"bf16": 2.0**-6, "f32": 2.0**-18}
 
 
 def configuration(name: str, **options: object) -> dict[str, object]:
-    return yaml.safe_load((CONF / f"{name}.yaml").read_text()) | options
+    return kernels.options.configuration(name) | options
 
 
 @pytest.fixture
 def load() -> Load:
-    """Load a kernel by its YAML: load("pallas", "bf16", block_rows=16)."""
+    """Load a kernel by its name: load("pallas", "bf16", block_rows=16)."""
 
     def call(name: str, policy: str, *, interpret: Any = True, **options: object) -> Kernel:
         config = configuration(name, **options)

@@ -3,21 +3,21 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
 import pytest
-import yaml
+from pydantic import Field, model_validator
 
 from lab import kernels
 from lab.errors import UnsupportedCell, UserError
+from lab.kernels import options
 from lab.truth.problems import POLICIES, DtypePolicy
 
-CONF = Path(__file__).parents[2] / "conf" / "kernel"
-NAMES = sorted(path.stem for path in CONF.glob("*.yaml"))
+NAMES = sorted(options.KERNELS)
 
 
 def configuration(name: str, **changes: object) -> dict[str, Any]:
-    return yaml.safe_load((CONF / f"{name}.yaml").read_text()) | changes
+    return options.configuration(name) | changes
 
 
 def test_registry_imports_no_jax() -> None:
@@ -26,7 +26,7 @@ def test_registry_imports_no_jax() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_yaml_is_allowed_by_its_own_constraints_and_loads(name: str) -> None:
+def test_defaults_are_allowed_and_load(name: str) -> None:
     config = configuration(name)
     assert config["name"] == name
     kernel = kernels.load(config, policy=POLICIES["bf16"], interpret=True)
@@ -34,25 +34,25 @@ def test_every_yaml_is_allowed_by_its_own_constraints_and_loads(name: str) -> No
 
 
 def test_options_are_returned_without_the_registry_keys() -> None:
-    assert kernels.check_options(configuration("pallas")) == {"block_rows": "auto"}
-    assert kernels.check_options(configuration("pallas", block_rows=64)) == {"block_rows": 64}
-    assert kernels.check_options(configuration("xla")) == {}
+    assert options.check(configuration("pallas")) == options.RowBlocks()
+    assert options.check(configuration("pallas", block_rows=64)) == options.RowBlocks(block_rows=64)
+    assert options.check(configuration("xla")) == options.Options()
 
 
 @pytest.mark.parametrize("rows", [12, 0, -8, 8.0, True, "8", "all", None, [8]])
 def test_block_rows_must_be_auto_or_whole_tiles(rows: object) -> None:
     with pytest.raises(UserError) as error:
-        kernels.check_options(configuration("pallas", block_rows=rows))
+        options.check(configuration("pallas", block_rows=rows))
     assert str(error.value) == (
         f"kernel pallas: kernel.block_rows is {rows!r}; "
-        "allowed: auto; or int, >= 8, a multiple of 8"
+        "allowed: auto; or integer, >= 8, a multiple of 8"
     )
 
 
 @pytest.mark.parametrize("rows", [16, "auto", True])
 def test_the_published_kernel_has_one_block_size(rows: object) -> None:
     with pytest.raises(UserError, match=r"kernel\.block_rows is .*; allowed: 8$"):
-        kernels.check_options(configuration("pallas-8row", block_rows=rows))
+        options.check(configuration("pallas-8row", block_rows=rows))
 
 
 @pytest.mark.parametrize(
@@ -62,34 +62,44 @@ def test_the_published_kernel_has_one_block_size(rows: object) -> None:
         ({"module": "lab.kernels.nothing"}, "there is no module lab.kernels.nothing"),
         ({"module": "no.such.package"}, "there is no module no.such.package"),
         ({"module": None}, "needs `name` and `module`"),
-        ({"constraints": {"depth": {"type": "int"}}}, "no value for option 'depth'"),
-        ({"constraints": ["depth"]}, "`constraints` maps an option to its rules"),
-        ({"x": 1, "constraints": {"x": {"most": 3}}}, "a constraint has the keys"),
     ],
 )
 def test_a_bad_configuration_is_one_clear_error(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message.replace("(", r"\(")):
-        kernels.check_options(configuration("xla", **changes))
+        options.check(configuration("xla", **changes))
+
+
+class Several(options.Options):
+    share: Annotated[float, Field(ge=0, le=1)] = 0.5
+    fused: bool = True
+    order: Literal["rows", "columns"] = "rows"
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.fused and self.order == "columns":
+            raise ValueError("kernel.order=columns needs kernel.fused=false")
+        return self
 
 
 @pytest.mark.parametrize(
-    ("value", "rules", "allowed"),
+    ("changes", "message"),
     [
-        (0.5, {"type": "float", "minimum": 0, "maximum": 1}, True),
-        (1.5, {"type": "float", "minimum": 0, "maximum": 1}, False),
-        (True, {"type": "bool"}, True),
-        (1, {"type": "bool"}, False),
-        ("fast", {"literals": ["fast", "slow"]}, True),
-        ("quick", {"literals": ["fast", "slow"]}, False),
+        ({"share": 1.5}, "kernel.share is 1.5; allowed: number, >= 0, <= 1"),
+        ({"fused": 1}, "kernel.fused is 1; allowed: boolean"),
+        ({"order": "quick"}, "kernel.order is 'quick'; allowed: rows, columns"),
+        ({"order": "columns"}, "kernel.order=columns needs kernel.fused=false"),
     ],
 )
-def test_constraints_of_other_types(value: object, rules: dict[str, Any], allowed: bool) -> None:
-    config = configuration("xla", x=value, constraints={"x": rules})
-    if allowed:
-        assert kernels.check_options(config) == {"x": value}
-    else:
-        with pytest.raises(UserError, match=r"kernel\.x is"):
-            kernels.check_options(config)
+def test_a_refusal_says_what_is_allowed(
+    changes: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = options.Declared("lab.kernels.xla", Several)
+    monkeypatch.setitem(options.KERNELS, "several", declared)
+    config = options.configuration("several")
+    assert options.check(config) == Several()
+    with pytest.raises(UserError) as error:
+        options.check(config | changes)
+    assert str(error.value) == f"kernel several: {message}"
 
 
 @pytest.mark.parametrize("name", NAMES)

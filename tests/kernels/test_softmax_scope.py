@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from lab import truth as oracle
 from lab.errors import UnsupportedCell
+from lab.kernels.options import RowBlocks
 from lab.truth.problems import POLICIES, Shape, softmax_problem
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def test_any_block_of_rows_gives_the_same_values(
     policy = POLICIES["f32"]
     shape = Shape(1, 2, 1, q_len, kv_len, 8, causal=True, padding="random")
     x = softmax_problem(shape, policy, seed=seed)
-    tiled = pallas_softmax.build({"block_rows": rows}, policy=policy, interpret=True)
+    tiled = pallas_softmax.build(RowBlocks(block_rows=rows), policy=policy, interpret=True)
     plain = xla.build({}, policy=policy, interpret=False)
     for got, want in zip(
         both(tiled, x.logits, x.mask, x.cotangent),

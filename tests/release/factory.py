@@ -16,7 +16,7 @@ CODE = "c0de" * 16
 def _config(**changes: Any) -> dict[str, Any]:
     base: dict[str, Any] = {
         "task": {"name": "benchmark"},
-        "kernel": {"name": "xla", "module": "lab.kernels.xla", "constraints": {}},
+        "kernel": {"name": "xla", "module": "lab.kernels.xla"},
         "scope": {"name": "attention"},
         "dtype": {
             "name": "bf16",
@@ -73,7 +73,7 @@ def record(
     options = {"block_rows": 8 if kernel == "pallas-8row" else "auto"} if pallas else {}
     config = _config(
         task={"name": task},
-        kernel={"name": kernel, "module": "m", "constraints": {}, **options},
+        kernel={"name": kernel, "module": "m", **options},
         scope={"name": scope},
         dtype={**_config()["dtype"], "name": dtype},
         seq=seq,

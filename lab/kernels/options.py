@@ -1,0 +1,118 @@
+"""The kernels there are: the module of each and its options, declared without jax.
+
+Hydra's group `kernel` is made from here, so that a configuration is refused before a worker starts.
+An option is a field with a default; its type is its rule, and the text of its refusal:
+
+    class Blocks(Options):
+        block_q: Annotated[int, Field(ge=8, multiple_of=8)] = 128
+        order: Literal["rows", "columns"] = "rows"
+
+    KERNELS["flash"] = Declared("lab.kernels.flash", Blocks)
+
+A rule over several options is a `model_validator` that raises ValueError.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from hydra.core.config_store import ConfigStore
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from lab.errors import UserError
+
+
+class Options(BaseModel):
+    """No options; the base of those of each kernel. Types are strict: `true` is no number."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class RowBlocks(Options):
+    """Rows of a block: `auto` fills the VMEM budget; a number must be whole tiles of 8 rows."""
+
+    block_rows: Literal["auto"] | Annotated[int, Field(ge=8, multiple_of=8)] = "auto"
+
+
+class OneTile(RowBlocks):
+    """The published kernel's: one 8 x 128 tile of rows a block."""
+
+    block_rows: Literal[8] = 8
+
+
+@dataclass(frozen=True)
+class Declared:
+    """The module that builds a kernel, and the model of its options."""
+
+    module: str
+    options: type[Options] = Options
+
+
+KERNELS = {
+    "xla": Declared("lab.kernels.xla"),
+    "pallas": Declared("lab.kernels.pallas_softmax", RowBlocks),
+    "pallas-8row": Declared("lab.kernels.pallas_softmax", OneTile),
+}
+
+
+def configuration(name: str) -> dict[str, Any]:
+    """The option `kernel=NAME`: name, module and the default of each option."""
+    declared = KERNELS[name]
+    return {"name": name, "module": declared.module, **declared.options().model_dump()}
+
+
+def register() -> None:
+    """Make every declared kernel an option of the group `kernel`."""
+    for name in KERNELS:
+        ConfigStore.instance().store(group="kernel", name=name, node=configuration(name))
+
+
+def check(config: Mapping[str, object]) -> Options:
+    """The options of a kernel's configuration.
+
+    Raises:
+        UserError: no such module or option, or a value that the option does not allow.
+    """
+    name, module = config.get("name"), config.get("module")
+    if not isinstance(name, str) or not isinstance(module, str):
+        raise UserError("a kernel's configuration needs `name` and `module`")
+    if not _exists(module):
+        raise UserError(f"kernel {name}: there is no module {module}; correct kernel.module")
+    model = KERNELS[name].options if name in KERNELS else Options
+    given = {key: value for key, value in config.items() if key not in ("name", "module")}
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise UserError(f"kernel {name}{_refusal(model, given, error)}") from None
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ModuleNotFoundError, ValueError):
+        return False
+
+
+def _refusal(model: type[Options], given: Mapping[str, object], error: ValidationError) -> str:
+    """What is wrong first: an unknown option, a value, or how several go together."""
+    first = error.errors()[0]
+    if not first["loc"]:
+        return f": {first['msg'].removeprefix('Value error, ')}"
+    key = str(first["loc"][0])
+    if key not in model.model_fields:
+        return f" has no option {key!r}; its options: {', '.join(model.model_fields) or 'none'}"
+    schema = model.model_json_schema()["properties"][key]
+    allowed = "; or ".join(map(_allowed, schema.get("anyOf", [schema])))
+    return f": kernel.{key} is {given[key]!r}; allowed: {allowed}"
+
+
+def _allowed(schema: Mapping[str, Any]) -> str:
+    """One alternative of an option's JSON schema, in words."""
+    if "const" in schema or "enum" in schema:
+        return ", ".join(map(str, schema.get("enum", [schema.get("const")])))
+    words = {"minimum": ">= {}", "maximum": "<= {}", "multipleOf": "a multiple of {}"}
+    rules = [text.format(schema[key]) for key, text in words.items() if key in schema]
+    return ", ".join([str(schema["type"]), *rules])
