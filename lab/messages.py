@@ -21,7 +21,7 @@ MANY = 20
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 # Options that a package of ours adds to Hydra's.
 _EXTRAS = {"hydra/launcher": {"joblib": "parallel"}}
-RESERVED_OPTIONS = {"kernel": ("flash",), "task": ("compare",)}
+RESERVED_OPTIONS = {"task": ("compare",)}
 RESERVED_KEYS = ("benchmark.baseline", "benchmark.control")
 
 

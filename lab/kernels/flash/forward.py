@@ -18,7 +18,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from lab.kernels.flash.plan import LANES, Blocks, Job, Plan, default_blocks, make_plan
+from lab.kernels.flash.plan import LANES, Blocks, Job, Plan, default_blocks, dot, make_plan
 
 if TYPE_CHECKING:
     from lab.kernels import Interpret
@@ -61,6 +61,7 @@ def forward(
 
     Raises:
         ValueError: a scale that is not above 0.
+        UnsupportedCell: blocks that do not fit one another, or too many keys for VMEM.
     """
     if not scale > 0:
         raise ValueError(f"scale is {scale}; it must be above 0")
@@ -122,9 +123,12 @@ def _call(
     block = (1, plan.heads, block_q, width)
     keys = pl.BlockSpec((1, plan.k_rows, width), lambda n: (pair(n), 0, 0))
     inputs = [(q, pl.BlockSpec(block, lambda n: (*rows(queries(n)), 0))), (k, keys), (v, keys)]
-    outputs = [(jax.ShapeDtypeStruct(q.shape, q.dtype), pl.BlockSpec(block, lambda n: (*results(n), 0)))]
+    outputs = [
+        (jax.ShapeDtypeStruct(q.shape, q.dtype), pl.BlockSpec(block, lambda n: (*results(n), 0)))
+    ]
     scratch = [
         pltpu.VMEM((plan.tiles, plan.blocks.block_k, LANES), jnp.float32),
+        pltpu.VMEM((width, plan.blocks.block_k), v.dtype),
         pltpu.VMEM((plan.tiles, 1, LANES), jnp.float32),
         pltpu.VMEM((plan.tiles, SUBLANES, LANES), jnp.float32),
         pltpu.VMEM((plan.tiles, width, LANES), jnp.float32),
@@ -149,7 +153,7 @@ def _call(
         scratch_shapes=scratch,
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("arbitrary",),
-            vmem_limit_bytes=plan.blocks.vmem_limit_bytes,
+            vmem_limit_bytes=plan.vmem_limit_bytes(q.dtype.itemsize, masked=key_mask is not None),
         ),
         interpret=interpret,
         name="flash_forward",
@@ -167,11 +171,11 @@ def _pad(x: jax.Array, padding: tuple[int, int]) -> jax.Array:
 def _kernel(plan: Plan, scale: float, masked: bool, with_lse: bool, *refs: Ref) -> None:
     """One block of queries: the block before is finished, then this one walks over its keys."""
     names = ["q", "k", "v", *["mask"] * masked, "out", *["lse"] * with_lse]
-    names += ["scores", "peak", "total", "acc", *["shown", "values"] * masked]
+    names += ["scores", "turned", "peak", "total", "acc", *["shown", "values"] * masked]
     at = dict(zip(names, refs, strict=True))
-    step = _Step(plan, scale, at["q"], at["k"], at["values" if masked else "v"], at)
     index = pl.program_id(0)
     block = lax.rem(lax.min(index, plan.steps - 1), plan.q_blocks)
+    step = _Step(plan, scale, at["q"], at["k"], at["values" if masked else "v"], at)
 
     if masked:
 
@@ -179,25 +183,25 @@ def _kernel(plan: Plan, scale: float, masked: bool, with_lse: bool, *refs: Ref) 
         def _prepare() -> None:
             _clean(plan, at)
 
-    ahead = plan.full_jobs()[: plan.lookahead]
-    for job in ahead:
-        step.score(job, 0)
-    step.finish(at["out"], at.get("lse"))
-
     block_k = plan.blocks.block_k
     if plan.causal:
         full = lax.div(block * plan.blocks.block_q + plan.diagonal, block_k)
     else:
         full = plan.k_rows // block_k - 1
 
+    for job in plan.full_jobs()[: plan.lookahead]:
+        step.score(job, 0)
+    step.finish(at["out"], at.get("lse"))
+    step.turn(0)
+
     @pl.when(index < plan.steps)
     def _walk() -> None:
         def body(j: Index, carry: None) -> None:
-            step.run(plan.full_jobs(), j * block_k, ahead, (j + 1) * block_k)
+            step.run(plan.full_jobs(), j * block_k, (j + 1) * block_k)
             return carry
 
         lax.fori_loop(0, full, body, None)
-        step.run(plan.last_jobs(), full * block_k, [], 0)
+        step.run(plan.last_jobs(), full * block_k, None)
 
 
 def _clean(plan: Plan, at: dict[str, Ref]) -> None:
@@ -224,31 +228,37 @@ class _Step:
     v: Ref
     at: dict[str, Ref]
 
-    def run(self, jobs: list[Job], start: Index, ahead: list[Job], next_start: Index) -> None:
-        """Take `jobs` on keys from `start`; the scores of the first ones are there already."""
-        scored = [(job, start) for job in jobs] + [(job, next_start) for job in ahead]
-        for n, job in enumerate(jobs, self.plan.lookahead):
-            if n < len(scored):
-                self.score(*scored[n])
+    def run(self, jobs: list[Job], start: Index, next_start: Index | None) -> None:
+        """Take `jobs` on keys from `start`, and begin the block at `next_start`, if there is one.
+
+        The scores of the first jobs are there already; the next block's are left behind.
+        """
+        plan = self.plan
+        early = plan.full_jobs() if next_start is not None else []
+        work = [(job, start) for job in jobs] + [(job, next_start) for job in early]
+        for n, job in enumerate(jobs):
+            if n + plan.lookahead < len(work):
+                self.score(*work[n + plan.lookahead])
             self.gather(job, start)
+        if next_start is not None:
+            self.turn(next_start)
 
     def score(self, job: Job, start: Index) -> None:
         """S^T = K Q^T of a job into its place in memory."""
         head, tile = divmod(job.tile, self.plan.tiles_of_head)
         q = self.q[0, head, tile * LANES : (tile + 1) * LANES]
         k = self.k[0, self._keys(job, start)]
-        self.at["scores"][job.tile, : job.keys] = _dot(k, q, (1, 1))
+        self.at["scores"][job.tile, : job.keys] = dot(k, q, (1, 1))
 
     def gather(self, job: Job, start: Index) -> None:
         """Take a job's scores into the running maximum, sum and output."""
         at, tile, factor = self.at, job.tile, self.scale * LOG2_E
         masked = "shown" in at
-        keys = self._keys(job, start)
         scores = at["scores"][tile, : job.keys]
         if job.hidden is not None:
             scores = jnp.where(self._visible(job), scores, -jnp.inf)
         if masked:
-            scores = jnp.where(at["shown"][keys] > 0, scores, -jnp.inf)
+            scores = jnp.where(at["shown"][self._keys(job, start)] > 0, scores, -jnp.inf)
         before = at["peak"][tile]
         peak = jnp.maximum(before, jnp.max(scores, axis=0, keepdims=True))
         # Where nothing has been visible yet, subtract 0: exp gives 0 there, and not NaN.
@@ -256,12 +266,25 @@ class _Step:
         weights = jnp.exp2((scores - base) * factor)
         correction = jnp.exp2((before - base) * factor)
         at["peak"][tile] = peak
-        at["total"][tile] = at["total"][tile] * correction + jnp.sum(
-            weights.reshape(-1, SUBLANES, LANES), axis=0
-        )
-        v = self.v[keys] if masked else self.v[0, keys]
-        product = _dot(v, weights.astype(v.dtype), (0, 0))
+        total = jnp.sum(weights.reshape(-1, SUBLANES, LANES), axis=0)
+        at["total"][tile] = at["total"][tile] * correction + total
+        weights = weights.astype(self.v.dtype)
+        if job.first:
+            product = dot(self._values(job, start), weights, (0, 0))
+        else:
+            product = dot(at["turned"][:, : job.keys], weights, (1, 0))
         at["acc"][tile] = at["acc"][tile] * correction + product
+
+    def turn(self, start: Index) -> None:
+        """V^T of the block of keys at `start`."""
+        self.at["turned"][...] = self._values(self.plan.full_jobs()[0], start).T
+
+    def _values(self, job: Job, start: Index) -> jax.Array:
+        keys = self._keys(job, start)
+        return self.v[keys] if "shown" in self.at else self.v[0, keys]
+
+    def _kept(self, job: Job) -> tuple[jax.Array, jax.Array]:
+        return self.at["weights"][job.tile], self.at["correction"][job.tile]
 
     def finish(self, out: Ref, lse: Ref | None) -> None:
         """Divide, turn and write the block that was gathered last, and start the next one."""
@@ -296,14 +319,3 @@ class _Step:
         queries = lax.broadcasted_iota(jnp.int32, (job.keys, LANES), 1)
         tile = job.tile % plan.tiles_of_head
         return keys + job.first <= queries + tile * LANES
-
-
-def _dot(x: jax.Array, y: jax.Array, axes: tuple[int, int]) -> jax.Array:
-    """Product over one axis of each, in fp32; fp32 operands take all the passes they need."""
-    return lax.dot_general(
-        x,
-        y,
-        (((axes[0],), (axes[1],)), ((), ())),
-        precision=lax.Precision.HIGHEST if x.dtype == jnp.float32 else None,
-        preferred_element_type=jnp.float32,
-    )

@@ -5,7 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from lab.errors import UnsupportedCell
+
 LANES = 128
+VMEM_BYTES = 112 << 20
+"""The most that a call may take: v5e and v6e have 128 MiB."""
+
+VMEM_SPARE_BYTES = 12 << 20
+"""For what the compiler keeps besides the blocks: spilled registers, the blocks' bookkeeping."""
+
 MAX_HEADS = 8
 """Heads of a group that are packed into one block; a larger group takes several."""
 
@@ -22,13 +34,11 @@ class Blocks:
         block_k: keys of a step, a multiple of 128.
         lookahead: query tiles whose scores are computed a step early, so that the matrix units
             work while the vector units take the maximum and the exponential.
-        vmem_limit_bytes: what the compiler may use of VMEM.
     """
 
     block_q: int
     block_k: int
-    lookahead: int = 8
-    vmem_limit_bytes: int = 100 << 20
+    lookahead: int = 6
 
 
 @dataclass(frozen=True)
@@ -95,6 +105,27 @@ class Plan:
         """Tiles of 128 queries in a block of all heads."""
         return self.heads * self.tiles_of_head
 
+    def vmem_limit_bytes(self, element_bytes: int, *, masked: bool) -> int:
+        """VMEM of a call: a head's keys and values whole, blocks of queries, scratch.
+
+        Raises:
+            UnsupportedCell: it is more than VMEM_BYTES.
+        """
+        width, rows = round_up(self.head_dim, LANES), self.tiles * LANES
+        block_k = self.blocks.block_k
+        # Inputs and outputs are double-buffered.
+        total = 4 * (self.k_rows + rows) * width * element_bytes
+        total += rows * (block_k + width + 16) * 4 + block_k * width * element_bytes
+        if masked:
+            total += self.k_rows * (2 * 8 * 4 + LANES * 4 + width * element_bytes)
+        total += VMEM_SPARE_BYTES
+        if total > VMEM_BYTES:
+            raise UnsupportedCell(
+                f"S {self.kv_len} x D {self.head_dim}: keys and values of a head are held in VMEM "
+                f"whole, which takes {total >> 20} MiB; allowed are {VMEM_BYTES >> 20} MiB"
+            )
+        return total
+
     @property
     def lookahead(self) -> int:
         """Tiles whose scores come early: a tile's next scores overwrite those in use before."""
@@ -144,7 +175,16 @@ def default_blocks(q_len: int, kv_len: int, group: int, *, causal: bool) -> Bloc
 def make_plan(
     q_shape: tuple[int, ...], k_shape: tuple[int, ...], blocks: Blocks, *, causal: bool
 ) -> Plan:
-    """Cut q [B, Hq, T, D] and k [B, Hkv, S, D] into blocks."""
+    """Cut q [B, Hq, T, D] and k [B, Hkv, S, D] into blocks.
+
+    Raises:
+        UnsupportedCell: blocks that do not meet on the diagonal.
+    """
+    if causal and blocks.block_q % blocks.block_k:
+        raise UnsupportedCell(
+            f"block_q {blocks.block_q}, block_k {blocks.block_k}: with causality block_q must be a "
+            "multiple of block_k"
+        )
     batch, q_heads, q_len, head_dim = q_shape
     kv_heads, kv_len = k_shape[1:3]
     group = q_heads // kv_heads
@@ -177,3 +217,14 @@ def round_up(size: int, multiple: int) -> int:
 
 def _heads(group: int) -> int:
     return max(n for n in range(1, MAX_HEADS + 1) if group % n == 0)
+
+
+def dot(x: jax.Array, y: jax.Array, axes: tuple[int, int]) -> jax.Array:
+    """Product over one axis of each, in fp32; fp32 operands take all the passes they need."""
+    return lax.dot_general(
+        x,
+        y,
+        (((axes[0],), (axes[1],)), ((), ())),
+        precision=lax.Precision.HIGHEST if x.dtype == jnp.float32 else None,
+        preferred_element_type=jnp.float32,
+    )
