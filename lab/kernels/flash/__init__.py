@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -85,5 +85,5 @@ def _masked_softmax(logits: jax.Array, mask: jax.Array) -> jax.Array:  # noqa: A
     raise UnsupportedCell("scope=softmax: kernel flash is attention alone; use kernel=pallas")
 
 
-def _refuse(*_: object) -> None:
+def _refuse(*_: object) -> tuple[jax.Array, Any]:
     raise UnsupportedCell("direction=backward: kernel flash has no gradient; use kernel=pallas")

@@ -158,10 +158,10 @@ def _call(
         interpret=interpret,
         name="flash_forward",
     )(*[x for x, _ in inputs])
-    shape = (plan.batch, -1, plan.q_rows)
+    heads_of_batch = (plan.batch, -1, plan.q_rows)
     cut = slice(plan.front, plan.front + plan.q_len)
-    out = out.reshape(*shape, width)[:, :, cut]
-    return out, rest[0].reshape(shape)[:, :, cut] if with_lse else None
+    out = out.reshape(*heads_of_batch, width)[:, :, cut]
+    return out, rest[0].reshape(heads_of_batch)[:, :, cut] if with_lse else None
 
 
 def _pad(x: jax.Array, padding: tuple[int, int]) -> jax.Array:
@@ -184,6 +184,7 @@ def _kernel(plan: Plan, scale: float, masked: bool, with_lse: bool, *refs: Ref) 
             _clean(plan, at)
 
     block_k = plan.blocks.block_k
+    full: Index
     if plan.causal:
         full = lax.div(block * plan.blocks.block_q + plan.diagonal, block_k)
     else:
@@ -290,8 +291,8 @@ class _Step:
         """Divide, turn and write the block that was gathered last, and start the next one."""
         at = self.at
         for tile in range(self.plan.tiles):
-            head, place = divmod(tile, self.plan.tiles_of_head)
-            place = slice(place * LANES, (place + 1) * LANES)
+            head, part = divmod(tile, self.plan.tiles_of_head)
+            place = slice(part * LANES, (part + 1) * LANES)
             total = jnp.sum(at["total"][tile], axis=0, keepdims=True)
             seen = total > 0
             divisor = jnp.where(seen, total, 1.0)
