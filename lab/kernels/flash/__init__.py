@@ -72,7 +72,9 @@ def build(options: Mapping[str, object], *, policy: DtypePolicy, interpret: Inte
 def _blocks(options: Mapping[str, object], q: jax.Array, k: jax.Array, *, causal: bool) -> Blocks:
     """The blocks that the options name, the rest by shape."""
     group = q.shape[1] // k.shape[1]
-    auto = default_blocks(q.shape[2], k.shape[2], group, causal=causal)
+    auto = default_blocks(
+        q.shape[2], k.shape[2], group, causal=causal, element_bytes=q.dtype.itemsize
+    )
     block_q, block_k, lookahead = (options[x] for x in ("block_q", "block_k", "lookahead"))
     return Blocks(
         block_q=block_q if isinstance(block_q, int) else auto.block_q,

@@ -85,7 +85,9 @@ def forward(
             lse = jnp.pad(lse, ((0, 0), (0, 0), (blind, 0)), constant_values=-jnp.inf)
         return out, lse
     group = q.shape[1] // k.shape[1]
-    blocks = blocks or default_blocks(q_len, kv_len, group, causal=causal)
+    blocks = blocks or default_blocks(
+        q_len, kv_len, group, causal=causal, element_bytes=q.dtype.itemsize
+    )
     plan = make_plan(q.shape, k.shape, blocks, causal=causal)
     return _call(plan, q, k, v, key_mask, scale, interpret, with_lse)
 

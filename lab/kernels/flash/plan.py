@@ -158,14 +158,21 @@ class Plan:
         return jobs
 
 
-def default_blocks(q_len: int, kv_len: int, group: int, *, causal: bool) -> Blocks:
-    """Blocks by shape class: about TARGET_SCORES a step, and little padding."""
+def default_blocks(
+    q_len: int, kv_len: int, group: int, *, causal: bool, element_bytes: int = 2
+) -> Blocks:
+    """Blocks by shape class: about TARGET_SCORES a step, and little padding.
+
+    In fp32 a product takes six passes, each of them code: blocks are smaller there.
+    """
+    target = TARGET_SCORES if element_bytes <= 2 else TARGET_SCORES // 8
     heads = _heads(group)
-    block_q = min(512 if heads > 2 else 1024, round_up(q_len, LANES))
+    longest = (512 if heads > 2 else 1024) // (1 if element_bytes <= 2 else 2)
+    block_q = min(longest, round_up(q_len, LANES))
     blocks = math.ceil(q_len / block_q)
     block_q = round_up(math.ceil(q_len / blocks), LANES)
     tiles = block_q // LANES
-    most = max(1, TARGET_SCORES // (heads * block_q * LANES))
+    most = max(1, target // (heads * block_q * LANES))
     if not causal:
         most = min(most, math.ceil(kv_len / LANES))
     block_k = max(n for n in range(1, tiles + 1) if tiles % n == 0 and n <= max(most, 1)) * LANES
