@@ -21,7 +21,6 @@ MANY = 20
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 # Options that a package of ours adds to Hydra's.
 _EXTRAS = {"hydra/launcher": {"joblib": "parallel"}}
-RESERVED_OPTIONS = {"kernel": ("flash",)}
 
 
 def print_error(text: str) -> None:
@@ -97,8 +96,6 @@ def unknown_key(key: str) -> str:
 
 
 def _unknown_option(group: str, given: str, options: list[str]) -> str:
-    if given in RESERVED_OPTIONS.get(group, ()):
-        return f"{group}={given} is reserved for later and not built yet"
     if given in _EXTRAS.get(group, {}):
         extra = _EXTRAS[group][given]
         return f"{group}={given} is not installed: pip install 'attention-lab[{extra}]'"

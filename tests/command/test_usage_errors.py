@@ -30,7 +30,6 @@ MISTAKES = [
     (["benchmark.sample=3"], ["benchmark.sample", "did you mean samples?"]),
     (["kernel=xla", "kernel.block_rows=8"], ["kernel.block_rows", "no such key"]),
     (["kernel=pallas", "kernel.block_rows=12"], ["block_rows", "12", "multiple of 8"]),
-    (["kernel=flash"], ["flash", "reserved"]),
     (["direction=sideways"], ["direction", "sideways", "forward, backward"]),
     (["regime=odd"], ["regime=odd", "normal"]),
     (["seq=128,128"], ["seq=128,128", "add -m"]),
