@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -12,8 +13,8 @@ import pytest
 from jax.experimental.pallas import tpu as pltpu
 
 from lab import oracle
-from lab.kernels.flash.backward import BackwardBlocks, backward, default_blocks
-from lab.problems import POLICIES, AttentionProblem, Shape, attention_problem
+from lab.kernels.flash.backward import BackwardBlocks, backward
+from lab.problems import POLICIES, AttentionProblem, Shape, attention_problem, poison
 
 Gradients = tuple[jax.Array, jax.Array, jax.Array]
 
@@ -40,9 +41,13 @@ def forward(problem: AttentionProblem) -> tuple[jax.Array, jax.Array]:
 
 
 def gradients(
-    problem: AttentionProblem, blocks: BackwardBlocks | None, *, interpret: Any = True
+    problem: AttentionProblem,
+    blocks: BackwardBlocks | None,
+    *,
+    interpret: Any = True,
+    saved: tuple[jax.Array, jax.Array] | None = None,
 ) -> Gradients:
-    out, lse = forward(problem)
+    out, lse = saved or forward(problem)
     mask = problem.key_mask
     return backward(
         jnp.asarray(problem.q),
@@ -74,7 +79,8 @@ def assert_right(problem: AttentionProblem, got: Gradients) -> None:
         assert ours.shape == truth.shape
         array = np.asarray(ours).astype(np.float64)
         assert np.isfinite(array).all(), name
-        bound = TOLERANCES[problem.policy.name] * max(np.abs(truth).max(), 2.0**-20)
+        # Where one key is all that a row sees, its logit's gradient is 0, and rounding is left.
+        bound = TOLERANCES[problem.policy.name] * max(np.abs(truth).max(), 2.0**-4)
         assert np.abs(array - truth).max() <= bound, name
     seen = np.broadcast_to(problem.visible, (problem.q.shape[0], 1, *problem.visible.shape[-2:]))
     empty, unseen = ~seen[:, 0].any(axis=2), ~seen[:, 0].any(axis=1)
@@ -88,42 +94,80 @@ def check(shape: Shape, policy: str, blocks: BackwardBlocks | None, **options: A
     assert_right(problem, gradients(problem, blocks))
 
 
-@pytest.mark.parametrize("policy", ["bf16", "f32"])
 @pytest.mark.parametrize(
-    ("q_len", "kv_len"), [(384, 384), (300, 417), (417, 300), (1, 385), (385, 1), (129, 640)]
+    ("q_len", "kv_len", "causal", "policy"),
+    [
+        (384, 384, True, "bf16"),
+        (300, 417, True, "f32"),
+        (417, 300, True, "f32"),
+        (130, 300, False, "bf16"),
+        (1, 385, True, "bf16"),
+        (385, 1, True, "f32"),
+    ],
 )
-@pytest.mark.parametrize("causal", [True, False])
-def test_lengths(policy: str, q_len: int, kv_len: int, causal: bool) -> None:
-    check(Shape(1, 4, 2, q_len, kv_len, 64, causal, "none"), policy, SMALL)
+def test_lengths(q_len: int, kv_len: int, causal: bool, policy: str) -> None:
+    check(Shape(1, 2, 1, q_len, kv_len, 64, causal, "none"), policy, SMALL)
 
 
-@pytest.mark.parametrize(("block_q", "block_k"), [(256, 128), (128, 256), (384, 128), (128, 384)])
-@pytest.mark.parametrize(("q_len", "kv_len"), [(768, 768), (500, 900), (900, 500)])
-def test_unequal_blocks(block_q: int, block_k: int, q_len: int, kv_len: int) -> None:
+@pytest.mark.parametrize(("block_q", "block_k"), [(256, 128), (128, 256)])
+def test_unequal_blocks(block_q: int, block_k: int) -> None:
     blocks = BackwardBlocks(block_q=block_q, block_k=block_k, heads=2, chunk=128)
-    check(Shape(1, 4, 2, q_len, kv_len, 64, True, "none"), "bf16", blocks)
+    check(Shape(1, 2, 1, 600, 900, 64, True, "none"), "bf16", blocks)
 
 
-@pytest.mark.parametrize("padding", ["tail", "random", "empty"])
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("regime", ["poisoned", "negative_logits", "large_logits"])
+@pytest.mark.parametrize(
+    ("padding", "causal", "regime"),
+    [
+        ("empty", True, "poisoned"),
+        ("random", False, "poisoned"),
+        # The hidden keys' logits, 0, lie far above these rows' log-sum-exp.
+        ("tail", True, "below_sentinel"),
+    ],
+)
 def test_padding(padding: str, causal: bool, regime: str) -> None:
-    check(Shape(2, 4, 2, 300, 417, 64, causal, padding), "f32", SMALL, regime=regime)
+    check(Shape(2, 2, 1, 300, 417, 64, causal, padding), "bf16", SMALL, regime=regime)
 
 
-@pytest.mark.parametrize("head_dim", [64, 80, 96, 128, 192, 256])
-def test_head_dims(head_dim: int) -> None:
-    check(Shape(1, 2, 1, 200, 264, head_dim, True, "none"), "bf16", None)
+def test_groups_and_batch() -> None:
+    blocks = BackwardBlocks(block_q=128, block_k=128, heads=1, chunk=128)
+    check(Shape(2, 6, 2, 290, 310, 32, True, "none"), "f32", blocks, scale=0.3)
 
 
-def test_keys_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("causal", [True, False])
+def test_keys_in_parts(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lab.kernels.flash.backward.KEY_BYTES", 1)
-    for q_len, kv_len in ((384, 640), (700, 400)):
-        for causal in (True, False):
-            check(Shape(1, 4, 2, q_len, kv_len, 64, causal, "none"), "f32", SMALL)
+    check(Shape(1, 2, 1, 200, 300, 64, causal, "none"), "f32", SMALL)
 
 
-@pytest.mark.parametrize("heads", [1, 3])
-def test_groups_and_batch(heads: int) -> None:
-    blocks = BackwardBlocks(block_q=256, block_k=128, heads=heads, chunk=128)
-    check(Shape(2, 9, 3, 520, 610, 64, True, "none"), "bf16", blocks, scale=0.3)
+def test_repeats_and_hidden_keys_change_no_bit() -> None:
+    shape = Shape(1, 2, 1, 140, 300, 64, True, "random")
+    problem = attention_problem(shape, POLICIES["bf16"])
+    run = jax.jit(lambda k, v: gradients(replace(problem, k=k, v=v), SMALL, saved=saved))
+    saved = forward(problem)
+    first, again = run(problem.k, problem.v), run(problem.k, problem.v)
+    poisoned = poison(problem)
+    hidden = run(poisoned.k, poisoned.v)
+    for a, b, c in zip(first, again, hidden, strict=True):
+        assert bytes(np.asarray(a)) == bytes(np.asarray(b)) == bytes(np.asarray(c))
+
+
+def test_memory_is_read_where_it_was_written() -> None:
+    params = pltpu.InterpretParams(
+        out_of_bounds_reads="raise", detect_races=True, uninitialized_memory="nan"
+    )
+    problem = attention_problem(Shape(1, 2, 1, 130, 258, 64, True, "none"), POLICIES["bf16"])
+    assert_right(problem, gradients(problem, SMALL, interpret=params))
+    assert not pltpu.races_found()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"block_q": 100, "chunk": 100}, "multiples of 128"),
+        ({"block_q": 256, "block_k": 384}, "one must divide the other"),
+        ({"block_q": 384, "block_k": 384, "chunk": 256}, "must divide block_q=384"),
+    ],
+)
+def test_bad_blocks(sizes: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        BackwardBlocks(**sizes)

@@ -1,0 +1,1 @@
+"""Fused attention, forward and backward, in Pallas."""

@@ -14,6 +14,7 @@ is that of Dao 2023, FlashAttention-2, algorithm 2.)
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from jax.typing import DTypeLike
 
     from lab.kernels import Interpret
 
@@ -33,6 +36,13 @@ LANES = 128
 LOG2_E = math.log2(math.e)
 KEY_BYTES = 28 << 20
 """VMEM for what is kept of a key/value head; longer heads are taken in parts."""
+
+SECTION = 512
+"""Keys that are transposed, or written, together: enough to hide the transpose unit's latency."""
+
+AREA = {"bfloat16": 1 << 19, "float32": 1 << 16}
+"""Scores of a tile of head_dim 128 by default: larger tiles lose less at their edges, and take more
+instructions, of which float32 needs six times as many."""
 
 # Pallas gives references and traced indices no usable types.
 Ref = Any
@@ -75,16 +85,25 @@ class BackwardBlocks:
             raise ValueError(f"chunk={self.chunk} must divide block_q={self.block_q}")
 
 
-def default_blocks(q_len: int, kv_len: int, group: int, head_dim: int, dtype: Any) -> BackwardBlocks:  # noqa: ANN401 - a dtype
-    """Blocks for a shape class: about 1024 rows of bf16 a step, 512 of f32."""
-    del head_dim
-    limit = 1024 if jnp.dtype(dtype) == jnp.bfloat16 else 256
-    block = 256 if min(q_len, kv_len) > LANES else LANES
-    while block * 2 <= min(limit // group, q_len, kv_len):
-        block *= 2
-    block = min(block, 512)
-    heads = max(n for n in range(1, group + 1) if group % n == 0 and n * block <= max(limit, block))
-    return BackwardBlocks(block, block, heads, min(block, 256))
+def default_blocks(
+    q_len: int, kv_len: int, group: int, head_dim: int, dtype: DTypeLike
+) -> BackwardBlocks:
+    """Untuned blocks: as large as AREA and the lengths allow, most of them square or wide."""
+    area = AREA[jnp.dtype(dtype).name] * LANES // _round_up(head_dim, LANES)
+    fitting = [
+        block
+        for block in (512, 256)
+        # At most an eighth of the rows are padding.
+        if 8 * _round_up(q_len, block) <= 9 * q_len
+        and block <= _round_up(kv_len, LANES)
+        and block * 256 <= area
+    ]
+    block = fitting[0] if fitting else LANES
+    block_k = min(block, 256)
+    heads = max(
+        n for n in range(1, group + 1) if group % n == 0 and (n == 1 or n * block * block_k <= area)
+    )
+    return BackwardBlocks(block, block_k, heads, block_k)
 
 
 def backward(
@@ -174,7 +193,7 @@ def backward(
     return dq.astype(q.dtype), dk, dv
 
 
-def _parts(keys: int, head_dim: int, dtype: Any, blocks: BackwardBlocks) -> tuple[int, int]:  # noqa: ANN401 - a dtype
+def _parts(keys: int, head_dim: int, dtype: DTypeLike, blocks: BackwardBlocks) -> tuple[int, int]:
     """Keys of a part, and how many parts cover them."""
     unit = max(blocks.block_q, blocks.block_k)
     # K, V, dK, dV in two buffers each, K once more, transposed, and two sums in fp32.
@@ -244,9 +263,7 @@ def _call(
     rows_shape = (1, 1, b.heads, b.block_q, grid.head_dim)
     rows = pl.BlockSpec(rows_shape, lambda n, h, g, i: (n, h, g, i + skipped, 0))
     dq = pl.BlockSpec(rows_shape, lambda n, h, g, i: (n, h, g, i, 0))
-    lse = pl.BlockSpec(
-        (1, 1, b.heads, 1, b.block_q), lambda n, h, g, i: (n, h, g, 0, i + skipped)
-    )
+    lse = pl.BlockSpec((1, 1, b.heads, 1, b.block_q), lambda n, h, g, i: (n, h, g, 0, i + skipped))
     part = grid.part
     keys_shape = (1, 1, grid.keys, grid.head_dim)
     keys = pl.BlockSpec(keys_shape, lambda n, h, _g, _i: (n, h, part, 0))
@@ -306,7 +323,7 @@ def _kernel(grid: Grid, *refs: Ref) -> None:
 class _Program:
     """One step of the grid: the rows of some heads against the keys that they see."""
 
-    def __init__(  # noqa: PLR0913 - one reference an array
+    def __init__(
         self,
         grid: Grid,
         q: Ref,
@@ -338,18 +355,18 @@ class _Program:
         tiles = self.grid.keys // b.block_k
         if self.grid.seen is None:
             self.loop(tiles - 1)
-            self.finish_rows(list(self.full(tiles - 1)))
+            self.accumulate(list(self.full(tiles - 1)))
         else:
             start = self.grid.seen + i * b.block_q
 
             def diagonal() -> None:
                 before = lax.div(start, b.block_k)
                 self.loop(before)
-                self.finish_rows(list(self.on_diagonal(start, before)))
+                self.accumulate(list(self.on_diagonal(start, before)))
 
             def full() -> None:
                 self.loop(tiles - 1)
-                self.finish_rows(list(self.full(tiles - 1)))
+                self.accumulate(list(self.full(tiles - 1)))
 
             # Only where keys are taken in parts can a row's diagonal lie behind the last one.
             if self.grid.seen + self.grid.row_blocks * b.block_q <= self.grid.keys:
@@ -363,26 +380,30 @@ class _Program:
     def start_head(self) -> None:
         """Transpose K, and set its sums to zero."""
 
-        def tile(j: Index, _: None) -> None:
-            keys = self.tile_keys(j)
+        def section(keys: Index, size: int) -> None:
             self.k_t[:, keys] = self.k[0, 0, keys].T
-            self.dk_sum[keys] = jnp.zeros((self.blocks.block_k, self.grid.head_dim))
-            self.dv_sum[keys] = jnp.zeros((self.blocks.block_k, self.grid.head_dim))
+            self.dk_sum[keys] = jnp.zeros((size, self.grid.head_dim))
+            self.dv_sum[keys] = jnp.zeros((size, self.grid.head_dim))
 
-        lax.fori_loop(0, self.grid.keys // self.blocks.block_k, tile, None)
+        self.for_sections(section)
 
     def finish_head(self) -> None:
         """Write dK and dV."""
 
-        def tile(j: Index, _: None) -> None:
-            keys = self.tile_keys(j)
+        def section(keys: Index, _: int) -> None:
             self.dk[0, 0, keys] = (self.dk_sum[keys] * self.grid.scale).astype(self.dk.dtype)
             self.dv[0, 0, keys] = self.dv_sum[keys].astype(self.dv.dtype)
 
-        lax.fori_loop(0, self.grid.keys // self.blocks.block_k, tile, None)
+        self.for_sections(section)
 
-    def tile_keys(self, j: Index) -> Index:
-        return pl.ds(pl.multiple_of(j * self.blocks.block_k, self.blocks.block_k), self.blocks.block_k)
+    def for_sections(self, section: Callable[[Index, int], None]) -> None:
+        """Call for all keys of the part, some hundred at a time."""
+        size = math.gcd(self.grid.keys, SECTION)
+
+        def call(j: Index, _: None) -> None:
+            section(pl.ds(pl.multiple_of(j * size, size), size), size)
+
+        lax.fori_loop(0, self.grid.keys // size, call, None)
 
     def start_rows(self) -> None:
         """The statistics of the rows, and the first products."""
@@ -407,10 +428,10 @@ class _Program:
 
     def full(self, j: Index) -> Iterator[Piece]:
         """The pieces of a tile that all rows see."""
-        b = self.blocks
+        b, key = self.blocks, j * self.blocks.block_k
         for head in range(b.heads):
             for row in range(0, b.block_q, b.chunk):
-                yield Piece(head, row, b.chunk, j * b.block_k, b.block_k)
+                yield Piece(head, row, b.chunk, key, b.block_k)
 
     def on_diagonal(self, start: Index, before: Index) -> Iterator[Piece]:
         """The pieces of the tiles that the diagonal crosses, and none that no row sees."""
@@ -419,38 +440,43 @@ class _Program:
             for piece in self.full(before):
                 yield replace(piece, diagonal=start - piece.key + piece.row)
             return
-        for first in range(0, b.block_q, b.block_k):
-            for head in range(b.heads):
+        tiles = {n: before * b.block_k + n for n in range(0, b.block_q, b.block_k)}
+        for head in range(b.heads):
+            for first, key in tiles.items():
                 for row in range(first, b.block_q, LANES):
                     keys = min(b.block_k, row + LANES - first)
                     diagonal = row - first if row - first < b.block_k else None
-                    yield Piece(head, row, LANES, before * b.block_k + first, keys, diagonal)
+                    yield Piece(head, row, LANES, key, keys, diagonal)
 
     def accumulate(self, pieces: list[Piece], following: Index | None = None) -> None:
-        """Add what the pieces give; the products of each are made before the one before is used."""
-        ready = self.scores(pieces[0], ahead=True)
-        for n, piece in enumerate(pieces):
-            now = ready
-            if n + 1 < len(pieces):
-                ready = self.scores(pieces[n + 1], ahead=pieces[n + 1].key is pieces[0].key)
-            self.add(piece, *now)
-        if following is not None:
-            self.look_ahead(following)
+        """Add what the pieces give; the products of each are made before the one before is used.
 
-    def finish_rows(self, pieces: list[Piece]) -> None:
-        """The last pieces, and dQ."""
-        self.accumulate(pieces)
-        for head in range(self.blocks.heads):
-            dq = self.dq_sum[head] * self.grid.scale
-            self.dq[0, 0, head] = dq.T.astype(self.dq.dtype)
+        Without a following tile these are the last pieces of the rows, and dQ is written.
+        """
+        ready = self.scores(pieces[0], first=pieces[0])
+        for piece, after in itertools.zip_longest(pieces, pieces[1:]):
+            now = ready
+            if after is not None:
+                ready = self.scores(after, first=pieces[0])
+            elif following is not None:
+                self.look_ahead(following)
+            self.add(piece, *now)
+            if following is None and (after is None or after.head != piece.head):
+                dq = self.dq_sum[piece.head] * self.grid.scale
+                self.dq[0, 0, piece.head] = dq.T.astype(self.dq.dtype)
 
     def look_ahead(self, j: Index) -> None:
         piece = next(self.full(j))
         self.ahead[0], self.ahead[1] = self.scores(piece)
 
-    def scores(self, piece: Piece, *, ahead: bool = False) -> tuple[jax.Array, jax.Array]:
-        """S^T and dP^T, [keys, rows]."""
-        if ahead and piece.head == 0 and piece.row + piece.rows <= self.blocks.chunk:
+    def scores(self, piece: Piece, *, first: Piece | None = None) -> tuple[jax.Array, jax.Array]:
+        """S^T and dP^T, [keys, rows]; those of a tile's `first` piece are there already."""
+        if (
+            first is not None
+            and piece.key is first.key
+            and piece.head == 0
+            and piece.row + piece.rows <= self.blocks.chunk
+        ):
             columns = pl.ds(piece.row, piece.rows)
             return self.ahead[0, : piece.keys, columns], self.ahead[1, : piece.keys, columns]
         keys = self.keys_of(piece)
@@ -489,7 +515,7 @@ def _dot(a: jax.Array, b: jax.Array, axes: tuple[tuple[int, ...], tuple[int, ...
     )
 
 
-def _row_sums(x: jax.Array, dtype: Any) -> jax.Array:  # noqa: ANN401 - a dtype
+def _row_sums(x: jax.Array, dtype: DTypeLike) -> jax.Array:
     """Sums of the rows of x, fp32 [rows, D], along lanes: [1, rows].
 
     A product of two bfloat16 has 16 bits, which are two bfloat16 exactly, so that two products with
