@@ -411,7 +411,7 @@ class _Program:
         for head in range(self.blocks.heads):
             lse = self.lse[0, 0, head]
             # An empty row's weights are exp(-inf): exactly 0, and so is all that follows from them.
-            self.statistics[0, head] = jnp.where(lse == -jnp.inf, jnp.inf, lse * LOG2_E)
+            self.statistics[0, head] = jnp.where(lse == -jnp.inf, jnp.inf, lse / self.grid.scale)
             product = self.out[0, 0, head].astype(jnp.float32) * self.do[0, 0, head].astype(
                 jnp.float32
             )
@@ -486,7 +486,8 @@ class _Program:
     def add(self, piece: Piece, scores: jax.Array, dp: jax.Array) -> None:
         keys, rows = self.keys_of(piece), pl.ds(piece.row, piece.rows)
         lse, delta = (self.statistics[n, piece.head, :, rows] for n in (0, 1))
-        exponent = scores * (self.grid.scale * LOG2_E) - lse
+        # The difference of large logits is exact, so that the weights of a row err alike.
+        exponent = (scores - lse) * (self.grid.scale * LOG2_E)
         if self.grid.bounded:
             exponent = jnp.minimum(exponent, 0.0)
         if piece.diagonal is not None:
