@@ -1,0 +1,75 @@
+"""What adapters of public kernels refuse, each with a reason."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NoReturn
+
+from lab.errors import UnsupportedCell
+from lab.kernels.support import check_attention
+
+if TYPE_CHECKING:
+    import jax
+
+    from lab.kernels import Attention, MaskedSoftmax
+    from lab.truth.problems import DtypePolicy
+
+LANES = 128
+
+
+def no_softmax(name: str) -> MaskedSoftmax:
+    """The softmax scope of a fused kernel, which has none."""
+
+    def masked_softmax(logits: jax.Array, mask: jax.Array) -> NoReturn:  # noqa: ARG001
+        raise UnsupportedCell(
+            f"kernel {name} is a fused attention, it has no softmax of its own; use scope=attention"
+        )
+
+    return masked_softmax
+
+
+def require(holds: bool, name: str, limit: str, given: str) -> None:
+    """Refuse a cell outside of what an implementation declares."""
+    if not holds:
+        raise UnsupportedCell(f"kernel {name} {limit}; given {given}")
+
+
+def tpu_kernel(
+    name: str, call: Attention, policy: DtypePolicy, *, block: int, most_q_len_is_kv_len: bool
+) -> Attention:
+    """An attention that keeps the limits JAX's TPU kernels share.
+
+    They take bf16 products as they come, know no mask over keys, need lengths of whole blocks and
+    rows of whole lanes.
+
+    Args:
+        name: of the kernel, for the reasons.
+        call: the implementation, without key_mask.
+        policy: only bf16 is taken: float32 products would be rounded without being asked for.
+        block: what lengths must be multiples of, where they are longer than one block.
+        most_q_len_is_kv_len: whether causality is right for T <= S, or else for T = S alone.
+    """
+
+    def attention(
+        q: jax.Array,
+        k: jax.Array,
+        v: jax.Array,
+        *,
+        causal: bool,
+        key_mask: jax.Array | None = None,
+        scale: float | None = None,
+    ) -> jax.Array:
+        check_attention(q, k, v, key_mask, policy)
+        (T, D), S = q.shape[2:], k.shape[2]
+        require(policy.name == "bf16", name, "is run in bf16 only", policy.name)
+        require(key_mask is None, name, "takes no key mask here", "shape.padding")
+        require(D % LANES == 0, name, "takes head_dim in multiples of 128", f"head_dim {D}")
+        for axis, length in (("q_len", T), ("seq", S)):
+            step = LANES if length <= block else block
+            require(length % step == 0, name, f"takes multiples of {step}", f"{axis} {length}")
+        aligned = T == S or (most_q_len_is_kv_len and T < S) or not causal
+        limit = "q_len up to seq" if most_q_len_is_kv_len else "q_len equal to seq"
+        require(aligned, name, f"is causal for {limit}", f"q_len {T}, seq {S}")
+        return call(q, k, v, causal=causal, scale=1 / math.sqrt(D) if scale is None else scale)
+
+    return attention
