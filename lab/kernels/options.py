@@ -43,6 +43,48 @@ class OneTile(RowBlocks):
     block_rows: Literal[8] = 8
 
 
+Tiles = Literal["auto"] | Annotated[int, Field(ge=128, multiple_of=128)]
+
+
+class FlashBlocks(Options):
+    """Sizes of the fused kernel's blocks; `auto` takes the tuned table, else a rule by shape."""
+
+    block_q: Tiles = "auto"
+    block_k: Tiles = "auto"
+    lookahead: Literal["auto"] | Annotated[int, Field(ge=0)] = "auto"
+    backward_block_q: Tiles = "auto"
+    backward_block_k: Tiles = "auto"
+    backward_heads: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
+
+
+class OneBlock(Options):
+    """JAX's flash attention: the length of all of its blocks, those of the backward too."""
+
+    block: Annotated[int, Field(ge=128, multiple_of=128)] = 1024
+
+
+class SplashBlocks(Options):
+    """JAX's splash attention: queries and keys of a block, and the keys of one product in it."""
+
+    block_q: Annotated[int, Field(ge=128, multiple_of=128)] = 1024
+    block_kv: Annotated[int, Field(ge=128, multiple_of=128)] = 1024
+    block_kv_compute: Annotated[int, Field(ge=128, multiple_of=128)] = 512
+
+
+class Sdpa(Options):
+    """Who owns jax.nn.dot_product_attention: XLA, or cuDNN on an NVIDIA GPU."""
+
+    implementation: Literal["xla", "cudnn"] = "xla"
+
+
+class Tokamax(Options):
+    """What tokamax calls the implementation that is wanted; it may fall back to no other."""
+
+    implementation: Literal["mosaic_tpu", "mosaic_gpu", "triton", "xla", "xla_chunked"] = (
+        "mosaic_tpu"
+    )
+
+
 @dataclass(frozen=True)
 class Declared:
     """The module that builds a kernel, and the model of its options."""
@@ -55,6 +97,11 @@ KERNELS = {
     "xla": Declared("lab.kernels.xla"),
     "pallas": Declared("lab.kernels.pallas_softmax", RowBlocks),
     "pallas-8row": Declared("lab.kernels.pallas_softmax", OneTile),
+    "flash": Declared("lab.kernels.flash", FlashBlocks),
+    "jax_flash": Declared("lab.kernels.peers.jax_flash", OneBlock),
+    "jax_splash": Declared("lab.kernels.peers.jax_splash", SplashBlocks),
+    "jax_sdpa": Declared("lab.kernels.peers.jax_sdpa", Sdpa),
+    "tokamax": Declared("lab.kernels.peers.tokamax", Tokamax),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import jax.numpy as jnp
 
@@ -11,6 +11,7 @@ from lab.errors import UnsupportedCell
 if TYPE_CHECKING:
     import jax
 
+    from lab.kernels import MaskedSoftmax
     from lab.truth.problems import DtypePolicy
 
 _INPUTS = ("bfloat16", "float32")
@@ -75,3 +76,14 @@ def _check_dtype(name: str, x: jax.Array, policy: DtypePolicy) -> None:
         raise UnsupportedCell(
             f"{name} is {x.dtype}: the dtype policy {policy.name} takes {policy.input}"
         )
+
+
+def no_softmax(name: str) -> MaskedSoftmax:
+    """The softmax scope of a fused kernel, which has none."""
+
+    def masked_softmax(logits: jax.Array, mask: jax.Array) -> NoReturn:  # noqa: ARG001
+        raise UnsupportedCell(
+            f"kernel {name} is a fused attention, it has no softmax of its own; use scope=attention"
+        )
+
+    return masked_softmax

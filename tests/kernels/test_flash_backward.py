@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental.pallas import tpu as pltpu
+from lab.problems import POLICIES, AttentionProblem, Shape, attention_problem, poison
 
 from lab import oracle
 from lab.kernels.flash.backward import BackwardBlocks, backward
-from lab.problems import POLICIES, AttentionProblem, Shape, attention_problem, poison
 
 Gradients = tuple[jax.Array, jax.Array, jax.Array]
 

@@ -1,37 +1,49 @@
-"""Fused attention with grouped queries: one Pallas TPU kernel, chosen by the number of queries.
+"""Fused attention with grouped queries: Pallas TPU kernels, forward, backward and for decoding.
 
-`forward` takes blocks of queries, `decode` up to 16 queries against many keys. K and V are read
-once for all query heads of their group, and no scores reach HBM.
+`forward` takes blocks of queries, `decode` up to 16 queries against many keys, `backward` gives the
+gradients of both from the log-sum-exp. K and V are read once for all query heads of their group,
+and no scores reach HBM.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import jax
 
-from lab.errors import UnsupportedCell
 from lab.kernels import Kernel
+from lab.kernels.flash import tuned
+from lab.kernels.flash.backward import BackwardBlocks, backward
 from lab.kernels.flash.decode import MAX_QUERIES, decode
 from lab.kernels.flash.forward import forward
-from lab.kernels.flash.plan import Blocks, default_blocks
-from lab.kernels.support import check_attention, check_policy
+from lab.kernels.flash.plan import Blocks
+from lab.kernels.support import check_attention, check_policy, no_softmax
 
 if TYPE_CHECKING:
     from lab.kernels import Interpret
+    from lab.kernels.options import FlashBlocks
     from lab.truth.problems import DtypePolicy
 
-__all__ = ["Blocks", "build", "decode", "forward"]
+Sizes = TypeVar("Sizes", Blocks, BackwardBlocks)
 
 
-def build(options: Mapping[str, object], *, policy: DtypePolicy, interpret: Interpret) -> Kernel:
-    """Build the kernel.
+class Residuals(NamedTuple):
+    """What the backward pass keeps of the forward pass."""
 
-    The options `block_q` and `block_k` are `auto`, which chooses by shape, or multiples of 128;
-    `lookahead` is as in `Blocks`.
-    """
+    q: jax.Array
+    k: jax.Array
+    v: jax.Array
+    key_mask: jax.Array | None
+    out: jax.Array
+    lse: jax.Array
+
+
+def build(options: FlashBlocks, *, policy: DtypePolicy, interpret: Interpret) -> Kernel:
+    """Build the kernel; an option that is `auto` is chosen by shape (`lab.kernels.flash.tuned`)."""
     check_policy(policy)
 
     def attention(
@@ -45,47 +57,105 @@ def build(options: Mapping[str, object], *, policy: DtypePolicy, interpret: Inte
     ) -> jax.Array:
         check_attention(q, k, v, key_mask, policy)
         factor = 1 / math.sqrt(q.shape[3]) if scale is None else scale
+        return _attention(options, interpret, causal, factor, q, k, v, key_mask)
 
-        @jax.custom_vjp
-        def call(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-            if q.shape[2] <= MAX_QUERIES:
-                out, _ = decode(q, k, v, key_mask, causal=causal, scale=factor, interpret=interpret)
-            else:
-                out, _ = forward(
-                    q,
-                    k,
-                    v,
-                    key_mask,
-                    causal=causal,
-                    scale=factor,
-                    blocks=_blocks(options, q, k, causal=causal),
-                    interpret=interpret,
-                )
-            return out.astype(policy.output)
-
-        call.defvjp(_refuse, _refuse)
-        return call(q, k, v)
-
-    return Kernel("flash", _masked_softmax, attention)
+    return Kernel("flash", no_softmax("flash"), attention)
 
 
-def _blocks(options: Mapping[str, object], q: jax.Array, k: jax.Array, *, causal: bool) -> Blocks:
-    """The blocks that the options name, the rest by shape."""
-    group = q.shape[1] // k.shape[1]
-    auto = default_blocks(
-        q.shape[2], k.shape[2], group, causal=causal, element_bytes=q.dtype.itemsize
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
+def _attention(
+    options: FlashBlocks,
+    interpret: Interpret,
+    causal: bool,
+    scale: float,
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    key_mask: jax.Array | None,
+) -> jax.Array:
+    out, _ = _run(options, interpret, causal, scale, q, k, v, key_mask, with_lse=False)
+    return out
+
+
+def _run(
+    options: FlashBlocks,
+    interpret: Interpret,
+    causal: bool,
+    scale: float,
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    key_mask: jax.Array | None,
+    *,
+    with_lse: bool,
+) -> tuple[jax.Array, jax.Array | None]:
+    if q.shape[2] <= MAX_QUERIES:
+        return decode(
+            q, k, v, key_mask, causal=causal, scale=scale, interpret=interpret, with_lse=with_lse
+        )
+    given = {"block_q": options.block_q, "block_k": options.block_k, "lookahead": options.lookahead}
+    blocks = _chosen(tuned.forward_blocks(q.shape, k.shape, str(q.dtype), causal=causal), given)
+    return forward(
+        q,
+        k,
+        v,
+        key_mask,
+        causal=causal,
+        scale=scale,
+        blocks=blocks,
+        interpret=interpret,
+        with_lse=with_lse,
     )
-    block_q, block_k, lookahead = (options[x] for x in ("block_q", "block_k", "lookahead"))
-    return Blocks(
-        block_q=block_q if isinstance(block_q, int) else auto.block_q,
-        block_k=block_k if isinstance(block_k, int) else auto.block_k,
-        lookahead=lookahead if isinstance(lookahead, int) else auto.lookahead,
+
+
+def _forward(
+    options: FlashBlocks,
+    interpret: Interpret,
+    causal: bool,
+    scale: float,
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    key_mask: jax.Array | None,
+) -> tuple[jax.Array, Residuals]:
+    out, lse = _run(options, interpret, causal, scale, q, k, v, key_mask, with_lse=True)
+    assert lse is not None
+    return out, Residuals(q, k, v, key_mask, out, lse)
+
+
+def _backward(
+    options: FlashBlocks,
+    interpret: Interpret,
+    causal: bool,
+    scale: float,
+    kept: Residuals,
+    cotangent: jax.Array,
+) -> tuple[jax.Array, jax.Array, jax.Array, None]:
+    given = {
+        "block_q": options.backward_block_q,
+        "block_k": options.backward_block_k,
+        "heads": options.backward_heads,
+    }
+    auto = tuned.backward_blocks(kept.q.shape, kept.k.shape, str(kept.q.dtype), causal=causal)
+    gradients = backward(
+        kept.q,
+        kept.k,
+        kept.v,
+        kept.key_mask,
+        kept.out,
+        kept.lse,
+        cotangent.astype(kept.q.dtype),
+        causal=causal,
+        scale=scale,
+        blocks=_chosen(auto, given),
+        interpret=interpret,
     )
+    return *gradients, None
 
 
-def _masked_softmax(logits: jax.Array, mask: jax.Array) -> jax.Array:  # noqa: ARG001
-    raise UnsupportedCell("scope=softmax: kernel flash is attention alone; use kernel=pallas")
+_attention.defvjp(_forward, _backward)
 
 
-def _refuse(*_: object) -> tuple[jax.Array, Any]:
-    raise UnsupportedCell("direction=backward: kernel flash has no gradient; use kernel=pallas")
+def _chosen(auto: Sizes, given: Mapping[str, int | str]) -> Sizes:
+    """The sizes chosen by shape, but for those that the options name."""
+    return replace(auto, **{key: size for key, size in given.items() if isinstance(size, int)})

@@ -7,7 +7,6 @@ and is timed. Its blocks default to 128, the slowest choice on v5e; `block` sets
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import jax
@@ -16,18 +15,20 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas.ops.tpu import flash_attention as implementation
 
 from lab.kernels import Kernel
-from lab.kernels.peers.limits import no_softmax, tpu_kernel
+from lab.kernels.peers.limits import tpu_kernel
+from lab.kernels.support import no_softmax
 
 if TYPE_CHECKING:
     from lab.kernels import Interpret
+    from lab.kernels.options import OneBlock
     from lab.truth.problems import DtypePolicy
 
 NAME = "jax_flash"
 
 
-def build(options: Mapping[str, object], *, policy: DtypePolicy, interpret: Interpret) -> Kernel:
+def build(options: OneBlock, *, policy: DtypePolicy, interpret: Interpret) -> Kernel:
     """Build the kernel; `block` is the length of every block, forward and backward."""
-    block = int(str(options["block"]))
+    block = options.block
 
     def call(q: jax.Array, k: jax.Array, v: jax.Array, *, causal: bool, scale: float) -> jax.Array:
         group = q.shape[1] // k.shape[1]

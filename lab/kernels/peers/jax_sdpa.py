@@ -7,33 +7,33 @@ hold. Its gradient is automatic: it rounds where the operations it is made of ro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 
 from lab.kernels import Kernel
 from lab.kernels.attention import visible
-from lab.kernels.peers.limits import no_softmax, require
-from lab.kernels.support import check_attention, check_policy
+from lab.kernels.peers.limits import require
+from lab.kernels.support import check_attention, check_policy, no_softmax
 
 if TYPE_CHECKING:
     from lab.kernels import Interpret
+    from lab.kernels.options import Sdpa
     from lab.truth.problems import DtypePolicy
 
 NAME = "jax_sdpa"
 
 
 def build(
-    options: Mapping[str, object],
+    options: Sdpa,
     *,
     policy: DtypePolicy,
     interpret: Interpret,  # noqa: ARG001 - nothing here is Pallas
 ) -> Kernel:
     """Build the kernel; `implementation` is xla or cudnn."""
     check_policy(policy)
-    implementation = cast("Literal['xla', 'cudnn']", options["implementation"])
+    implementation = options.implementation
 
     def attention(
         q: jax.Array,
@@ -53,9 +53,11 @@ def build(
         if key_mask is not None:
             shown = key_mask[:, None, :, None]
             k, v = jnp.where(shown, k, 0), jnp.where(shown, v, 0)
-        sequence_major = (jnp.swapaxes(x, 1, 2) for x in (q, k, v))
+        q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q, k, v))
         out = jax.nn.dot_product_attention(
-            *sequence_major,
+            q,
+            k,
+            v,
             mask=mask,
             is_causal=own,
             scale=scale,

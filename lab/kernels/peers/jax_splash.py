@@ -7,7 +7,6 @@ hides are neither fetched nor computed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import jax
@@ -18,20 +17,20 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
 from lab.kernels import Kernel
-from lab.kernels.peers.limits import no_softmax, tpu_kernel
+from lab.kernels.peers.limits import tpu_kernel
+from lab.kernels.support import no_softmax
 
 if TYPE_CHECKING:
     from lab.kernels import Interpret
+    from lab.kernels.options import SplashBlocks
     from lab.truth.problems import DtypePolicy
 
 NAME = "jax_splash"
 
 
-def build(options: Mapping[str, object], *, policy: DtypePolicy, interpret: Interpret) -> Kernel:
+def build(options: SplashBlocks, *, policy: DtypePolicy, interpret: Interpret) -> Kernel:
     """Build the kernel; `block_q`, `block_kv` and `block_kv_compute` are its block lengths."""
-    block_q, block_kv, compute = (
-        int(str(options[key])) for key in ("block_q", "block_kv", "block_kv_compute")
-    )
+    block_q, block_kv, compute = options.block_q, options.block_kv, options.block_kv_compute
 
     def call(q: jax.Array, k: jax.Array, v: jax.Array, *, causal: bool, scale: float) -> jax.Array:
         (B, Hq, T, D), (Hkv, S) = q.shape, k.shape[1:3]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Protocol
 
 from lab.errors import UnsupportedCell
 from lab.kernels.support import check_attention
@@ -11,21 +11,10 @@ from lab.kernels.support import check_attention
 if TYPE_CHECKING:
     import jax
 
-    from lab.kernels import Attention, MaskedSoftmax
+    from lab.kernels import Attention
     from lab.truth.problems import DtypePolicy
 
 LANES = 128
-
-
-def no_softmax(name: str) -> MaskedSoftmax:
-    """The softmax scope of a fused kernel, which has none."""
-
-    def masked_softmax(logits: jax.Array, mask: jax.Array) -> NoReturn:  # noqa: ARG001
-        raise UnsupportedCell(
-            f"kernel {name} is a fused attention, it has no softmax of its own; use scope=attention"
-        )
-
-    return masked_softmax
 
 
 def require(holds: bool, name: str, limit: str, given: str) -> None:
@@ -34,8 +23,18 @@ def require(holds: bool, name: str, limit: str, given: str) -> None:
         raise UnsupportedCell(f"kernel {name} {limit}; given {given}")
 
 
+class Call(Protocol):
+    """An implementation on arrays as the lab has them, with no key mask and a scale that is set."""
+
+    def __call__(
+        self, q: jax.Array, k: jax.Array, v: jax.Array, *, causal: bool, scale: float
+    ) -> jax.Array:
+        """Map q [B, Hq, T, D], k and v [B, Hkv, S, D] to [B, Hq, T, D]."""
+        ...
+
+
 def tpu_kernel(
-    name: str, call: Attention, policy: DtypePolicy, *, block: int, most_q_len_is_kv_len: bool
+    name: str, call: Call, policy: DtypePolicy, *, block: int, most_q_len_is_kv_len: bool
 ) -> Attention:
     """An attention that keeps the limits JAX's TPU kernels share.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import jax
@@ -18,17 +17,19 @@ from jax.experimental.pallas import tpu as pltpu
 
 from lab.errors import UnsupportedCell, UserError
 from lab.kernels import Kernel
-from lab.kernels.peers.limits import no_softmax, tpu_kernel
+from lab.kernels.peers.limits import tpu_kernel
+from lab.kernels.support import no_softmax
 
 if TYPE_CHECKING:
     from lab.kernels import Interpret
+    from lab.kernels.options import Tokamax
     from lab.truth.problems import DtypePolicy
 
 NAME = "tokamax"
 BLOCK = 128
 
 
-def build(options: Mapping[str, object], *, policy: DtypePolicy, interpret: Interpret) -> Kernel:
+def build(options: Tokamax, *, policy: DtypePolicy, interpret: Interpret) -> Kernel:
     """Build the kernel; `implementation` is what tokamax calls its own.
 
     Raises:
@@ -49,7 +50,7 @@ def build(options: Mapping[str, object], *, policy: DtypePolicy, interpret: Inte
                     *sequence_major,
                     scale=scale,
                     is_causal=causal,
-                    implementation=options["implementation"],
+                    implementation=options.implementation,
                 )
         except NotImplementedError as error:
             raise UnsupportedCell(f"kernel {NAME}: {error}") from error
