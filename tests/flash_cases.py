@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lab import oracle
+from lab import truth
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Case:
 
     def truth(self) -> Any:
         arrays = [np.asarray(x).astype(np.float64) for x in self.arrays()]
-        return oracle.forward(
+        return truth.forward(
             *arrays, causal=self.causal, key_mask=self.key_mask(), scale=self.head_dim**-0.5
         )
 

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental.pallas import tpu as pltpu
-from lab.problems import POLICIES, AttentionProblem, Shape, attention_problem, poison
 
-from lab import oracle
+from lab import truth
 from lab.kernels.flash.backward import BackwardBlocks, backward
+from lab.truth.problems import POLICIES, AttentionProblem, Shape, attention_problem, poison
 
 Gradients = tuple[jax.Array, jax.Array, jax.Array]
 
@@ -66,7 +66,7 @@ def gradients(
 
 def assert_right(problem: AttentionProblem, got: Gradients, tolerance: float | None = None) -> None:
     tolerance = tolerance or TOLERANCES[problem.policy.name]
-    want = oracle.backward(
+    want = truth.backward(
         problem.q,
         problem.k,
         problem.v,
@@ -75,14 +75,14 @@ def assert_right(problem: AttentionProblem, got: Gradients, tolerance: float | N
         key_mask=problem.key_mask,
         scale=problem.scale,
     )
-    for name, ours, truth in zip(("dq", "dk", "dv"), got, (want.dq, want.dk, want.dv), strict=True):
+    for name, ours, right in zip(("dq", "dk", "dv"), got, (want.dq, want.dk, want.dv), strict=True):
         assert ours.dtype == problem.policy.input
-        assert ours.shape == truth.shape
+        assert ours.shape == right.shape
         array = np.asarray(ours).astype(np.float64)
         assert np.isfinite(array).all(), name
         # Where one key is all that a row sees, its logit's gradient is 0, and rounding is left.
-        bound = tolerance * max(np.abs(truth).max(), 1.0)
-        assert np.abs(array - truth).max() <= bound, name
+        bound = tolerance * max(np.abs(right).max(), 1.0)
+        assert np.abs(array - right).max() <= bound, name
     seen = np.broadcast_to(problem.visible, (problem.q.shape[0], 1, *problem.visible.shape[-2:]))
     empty, unseen = ~seen[:, 0].any(axis=2), ~seen[:, 0].any(axis=1)
     assert not np.asarray(got[0], np.float32).swapaxes(1, 2)[empty].any()
