@@ -17,10 +17,8 @@ from typing import Any, cast
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from lab import records, report, tasks
 from lab.cells import expectations
@@ -89,10 +87,10 @@ class Preflight(Callback):
 def _refusing() -> Iterator[None]:
     try:
         yield
-    except (UserError, OSError, HydraException, OmegaConfBaseException) as error:
-        messages.print_error(messages.describe(error))
-        raise SystemExit(2) from None
-    except Exception:  # noqa: BLE001 - a bug of ours, which Hydra would make a warning
+    except Exception as error:  # noqa: BLE001 - Hydra would make a bug of ours a warning
+        if messages.is_mistake(error):
+            messages.print_error(messages.describe(error))
+            raise SystemExit(2) from None
         traceback.print_exc()
         raise SystemExit(1) from None
 
@@ -135,6 +133,12 @@ def _refuse_duplicates(cells: Sequence[Cell]) -> None:
             f"the sweep holds a cell more than once: {repeated[0]} ({counts[repeated[0]]} times); "
             "drop the repeated value"
         )
+
+
+def say_interrupted(what: str) -> None:
+    """Say so, and how a sweep goes on."""
+    again = f"; resume with {current.resumption}" if current else ""
+    messages.print_error(f"{what}{again}")
 
 
 def finish(sweep: Sweep) -> int:

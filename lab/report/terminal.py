@@ -24,8 +24,8 @@ from lab.records import (
     RubricSection,
     VerifySection,
 )
-from lab.report import Report
-from lab.report.comparisons import CLAIMS
+from lab.report import Report, slowdowns
+from lab.report.comparisons import CLAIMS, compare
 
 PROBLEMS_SHOWN = 8  # per check; the record holds more
 
@@ -57,7 +57,7 @@ def show_sweep(
     report: Report | None,
     console: Console | None = None,
 ) -> None:
-    """The summary of a sweep: counts, every cell that went wrong, where the tables lie."""
+    """The summary of a sweep: counts, every cell that went wrong, slowdowns, where tables lie."""
     console = console or Console()
     counts = Counter(result.status for result in results)
     text = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
@@ -74,6 +74,8 @@ def show_sweep(
         return
     for problem in report.skipped:
         line(f"  passed over: {escape(problem)}")
+    if found := list(compare(results)):
+        console.print(slowdowns.table(found))
     for name in ("report.md", "slowdown.png"):
         if name in report.files:
             line(f"{name}: {escape(shorter(report.directory / name))}")
