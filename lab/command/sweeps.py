@@ -26,7 +26,7 @@ from lab.cells.cell import Cell
 from lab.command import messages, runs
 from lab.command.compose import cell_from
 from lab.errors import UserError
-from lab.records import Result
+from lab.records import RESULT_FILE, Result
 from lab.report import terminal
 from lab.report.progress import Watcher
 
@@ -147,7 +147,7 @@ def finish(sweep: Sweep) -> int:
     found = []
     for cell in sweep.cells:
         with suppress(records.InvalidRecord):
-            found.append(records.read(sweep.directory / cell.id / runs.RESULT_FILE, Result))
+            found.append(records.read(sweep.directory / cell.id / RESULT_FILE, Result))
     # A sweep of reports has nothing to aggregate.
     worth_it = any(result.task != "report" for result in found)
     built = report.build([sweep.directory], sweep.directory / "report") if worth_it else None

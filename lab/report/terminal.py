@@ -130,15 +130,15 @@ def _show_correctness(section: CorrectnessSection, _: Result, console: Console) 
 def _show_verify(section: VerifySection, _: Result, console: Console) -> None:
     table = Table("check", "", "what it makes sure of")
     for check in section.checks:
-        mark = "[green]pass[/]" if check["passed"] else f"[bold red]FAIL ({check['count']})[/]"
-        table.add_row(check["name"], mark, check["purpose"])
+        mark = "[green]pass[/]" if check.passed else f"[bold red]FAIL ({check.count})[/]"
+        table.add_row(check.name, mark, check.purpose)
     console.print(table)
     for check in section.checks:
-        for problem in check["problems"][:PROBLEMS_SHOWN]:
-            console.print(f"[red]{check['name']}[/]: {escape(problem)}", highlight=False)
-        if check["count"] > PROBLEMS_SHOWN:
-            more = check["count"] - PROBLEMS_SHOWN
-            console.print(f"[red]{check['name']}[/]: and {more} more", highlight=False)
+        for problem in check.problems[:PROBLEMS_SHOWN]:
+            console.print(f"[red]{check.name}[/]: {escape(problem)}", highlight=False)
+        if check.count > PROBLEMS_SHOWN:
+            more = check.count - PROBLEMS_SHOWN
+            console.print(f"[red]{check.name}[/]: and {more} more", highlight=False)
     verdict = "[green]verified[/]" if section.passed else "[bold red]NOT verified[/]"
     console.print(f"{escape(section.path)}: {verdict}", highlight=False)
 
@@ -183,13 +183,12 @@ def _show_audit(section: AuditSection, _: Result, console: Console) -> None:
 def _show_campaign(section: CampaignSection, _: Result, console: Console) -> None:
     table = Table("step", "as expected", "seconds", "note")
     for step in section.steps:
-        mark = "yes" if step["as_expected"] else f"[bold red]NO[/] (exit {step['exit_code']})"
-        seconds = step.get("seconds")
+        mark = "yes" if step.as_expected else f"[bold red]NO[/] (exit {step.exit_code})"
         table.add_row(
-            escape(str(step["name"])),
+            escape(step.name),
             mark,
-            "" if seconds is None else f"{seconds:g}",
-            escape(str(step.get("note") or "")),
+            "" if step.seconds is None else f"{step.seconds:g}",
+            escape(step.note or ""),
         )
     console.print(table)
     if section.package:
