@@ -17,6 +17,8 @@ from lab.model import Model
 from lab.timing.record import BenchmarkSection
 
 SCHEMA_VERSION = 1
+STATUS_FILE = "status.json"
+RESULT_FILE = "result.json"
 
 StatusName = Literal["running", "done", "unsupported", "failed", "timeout", "interrupted"]
 Evidence = Literal["interpreted", "compiled", "estimated", "measured"]
@@ -326,12 +328,22 @@ class ReleaseSection(Model):
     files: int
 
 
+class VerifyCheck(Model):
+    """One check of a release: what it looks at, and the first of the `count` problems it found."""
+
+    name: str
+    purpose: str
+    passed: bool
+    problems: list[str]
+    count: int
+
+
 class VerifySection(Model):
     """`verify` of a result."""
 
     path: str
     passed: bool
-    checks: list[dict[str, Any]]
+    checks: list[VerifyCheck]
 
 
 class PairingPart(Model):
@@ -361,11 +373,22 @@ class DoctorSection(Model):
     next_command: str
 
 
+class CampaignStep(Model):
+    """One command of a campaign; `exit_code` is null where there was no time left to start it."""
+
+    name: str
+    arguments: list[str]
+    as_expected: bool
+    exit_code: int | None
+    seconds: float | None = None
+    note: str | None = None
+
+
 class CampaignSection(Model):
     """`campaign` of a result."""
 
     name: str
-    steps: list[dict[str, Any]]
+    steps: list[CampaignStep]
     package: str | None
 
 

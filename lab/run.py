@@ -14,10 +14,8 @@ if __package__ in (None, ""):
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 
 from lab.cells import config, expectations
 from lab.command import compose, messages, runs, sweeps, usage
@@ -28,7 +26,7 @@ from lab.report import terminal
 compose.register()
 
 _single: list[tuple[Result, Path]] = []  # what a run outside a sweep came to, and where it lies
-_errors: list[UserError | OSError] = []  # what kept a cell from its result
+_errors: list[Exception] = []  # what kept a cell from its result
 
 
 def job(composed: DictConfig) -> None:
@@ -53,24 +51,13 @@ def _compose_and_run() -> int:
     try:
         entry()
     except KeyboardInterrupt:
-        _say_interrupted("interrupted")
+        sweeps.say_interrupted("interrupted")
         return 1
-    except (HydraException, OmegaConfBaseException) as error:
-        messages.print_error(messages.describe(error))
-        return 2
-    except OSError as error:  # Hydra could not make or fill an output directory
-        _errors.append(error)
-    except ValueError as error:
-        if not messages.is_about_flags(error):
+    except Exception as error:
+        if not messages.is_mistake(error):
             raise
-        _errors.append(UserError(messages.describe_flags(error)))
+        _errors.append(error)
     return messages.say(_errors, begun=sweeps.current is not None)
-
-
-def _say_interrupted(what: str) -> None:
-    """Say so, and how a sweep goes on."""
-    again = f"; resume with {sweeps.current.resumption}" if sweeps.current else ""
-    messages.print_error(f"{what}{again}")
 
 
 def _finish() -> int:
@@ -98,7 +85,7 @@ def main() -> None:
             messages.print_error(messages.describe(error))
             code = 1
         except KeyboardInterrupt:
-            _say_interrupted("interrupted while the tables were written")
+            sweeps.say_interrupted("interrupted while the tables were written")
             code = 1
     sys.exit(code)
 

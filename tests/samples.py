@@ -92,6 +92,6 @@ def keep(made: Result, directory: Path) -> Path:
         started_at=made.started_at,
         finished_at=made.finished_at,
     )
-    records.write(directory / runs.RESULT_FILE, made)
-    records.write(directory / runs.STATUS_FILE, status)
+    records.write(directory / records.RESULT_FILE, made)
+    records.write(directory / records.STATUS_FILE, status)
     return directory

@@ -13,7 +13,7 @@ from typing import Any
 
 from lab.cells import config as lab_config
 from lab.cells.config import LabConfig
-from lab.records import CellNames, StatusName
+from lab.records import CellNames, Model, StatusName
 from lab.truth.problems import POLICIES, DtypePolicy, Shape
 
 # Where results are written, and what is done with those that are there, says nothing about what
@@ -34,7 +34,7 @@ class Outcome:
     from the record itself: see lab/cells/expectations.py.
     """
 
-    section: dict[str, Any]
+    section: Model | dict[str, Any]
     evidence: str | None
     status: StatusName = "done"
     reason: str | None = None

@@ -31,7 +31,7 @@ def surprises(result: Result) -> tuple[str, ...]:
     elif result.doctor:
         reasons = () if result.doctor.ready else (f"not ready: {result.doctor.advice}",)
     elif result.campaign:
-        bad = [str(step["name"]) for step in result.campaign.steps if not step["as_expected"]]
+        bad = [step.name for step in result.campaign.steps if not step.as_expected]
         reasons = (f"campaign steps failed: {', '.join(bad)}",) if bad else ()
     return reasons
 

@@ -45,7 +45,7 @@ def describe(error: BaseException) -> str:
     return _hydra(str(error))
 
 
-def say(errors: Sequence[UserError | OSError], *, begun: bool) -> int:
+def say(errors: Sequence[Exception], *, begun: bool) -> int:
     """Print errors, each text once; the exit code that they ask for.
 
     It is 2 for what was wrong before the first cell (`begun` is false), 1 for a full disk and for
@@ -57,15 +57,13 @@ def say(errors: Sequence[UserError | OSError], *, begun: bool) -> int:
     return (1 if begun or full else 2) if errors else 0
 
 
-def is_about_flags(error: ValueError) -> bool:
-    """Whether Hydra raised it, which it does when its own flags do not go together."""
+def is_mistake(error: Exception) -> bool:
+    """Whether a user can act on it; anything else is a bug, and keeps its traceback."""
+    if isinstance(error, UserError | OSError | HydraException | OmegaConfBaseException):
+        return True
+    # Hydra raises a plain ValueError when its own flags do not go together.
     raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
-    return "hydra" in Path(raised_in).parts
-
-
-def describe_flags(error: ValueError) -> str:
-    """The message of such an error."""
-    return _hydra(str(error))
+    return isinstance(error, ValueError) and "hydra" in Path(raised_in).parts
 
 
 def suggest(given: str, allowed: Iterable[str]) -> str:

@@ -17,11 +17,9 @@ from lab import records, tasks
 from lab.cells import environment
 from lab.cells.cell import Cell, Outcome
 from lab.errors import UnsupportedCell, UserError
-from lab.records import ErrorInfo, Result, Status, StatusName
+from lab.records import RESULT_FILE, STATUS_FILE, ErrorInfo, Result, Status, StatusName
 from lab.worker import LOG_FILE, DeadlineExceeded, WorkerCrashed, WorkerFailed
 
-STATUS_FILE = "status.json"
-RESULT_FILE = "result.json"
 ERROR_FILE = "error.txt"
 
 

@@ -17,10 +17,8 @@ from typing import Any, cast
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from lab import records, report, tasks
 from lab.cells import expectations
@@ -28,7 +26,7 @@ from lab.cells.cell import Cell
 from lab.command import lock, messages, runs
 from lab.command.compose import cell_from
 from lab.errors import UserError
-from lab.records import Result
+from lab.records import RESULT_FILE, Result
 from lab.report import terminal
 from lab.report.progress import Watcher
 
@@ -90,10 +88,10 @@ class Preflight(Callback):
 def _refusing() -> Iterator[None]:
     try:
         yield
-    except (UserError, OSError, HydraException, OmegaConfBaseException) as error:
-        messages.print_error(messages.describe(error))
-        raise SystemExit(2) from None
-    except Exception:  # noqa: BLE001 - a bug of ours, which Hydra would make a warning
+    except Exception as error:  # noqa: BLE001 - Hydra would make a bug of ours a warning
+        if messages.is_mistake(error):
+            messages.print_error(messages.describe(error))
+            raise SystemExit(2) from None
         traceback.print_exc()
         raise SystemExit(1) from None
 
@@ -138,13 +136,19 @@ def _refuse_duplicates(cells: Sequence[Cell]) -> None:
         )
 
 
+def say_interrupted(what: str) -> None:
+    """Say so, and how a sweep goes on."""
+    again = f"; resume with {current.resumption}" if current else ""
+    messages.print_error(f"{what}{again}")
+
+
 def finish(sweep: Sweep) -> int:
     """Aggregate what the sweep's directory holds and show it; the exit code of its cells."""
     sweep.watcher.stop()
     found = []
     for cell in sweep.cells:
         with suppress(records.InvalidRecord):
-            found.append(records.read(sweep.directory / cell.id / runs.RESULT_FILE, Result))
+            found.append(records.read(sweep.directory / cell.id / RESULT_FILE, Result))
     # A sweep of reports has nothing to aggregate.
     worth_it = any(result.task != "report" for result in found)
     built = (

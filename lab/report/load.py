@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lab import records
 from lab.errors import UserError
-from lab.records import Result, Status
+from lab.records import RESULT_FILE, STATUS_FILE, Result, Status
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def load(directories: Sequence[Path]) -> Loaded:
         root = directory.resolve()
         # With several roots, a path says which one it lies under.
         under = "" if len(directories) == 1 else f"{directory}/"
-        for path in sorted(root.rglob("status.json")):
+        for path in sorted(root.rglob(STATUS_FILE)):
             if path in seen:  # the directories overlap
                 continue
             seen.add(path)
@@ -77,7 +77,7 @@ def load(directories: Sequence[Path]) -> Loaded:
 
 def _read(directory: Path) -> Result | None:
     """The record of a run; None for a report, finished or in the making."""
-    status = records.read(directory / "status.json", Status)
+    status = records.read(directory / STATUS_FILE, Status)
     if status.cell_id.startswith("report-"):
         return None
     if status.status == "running":
@@ -85,7 +85,7 @@ def _read(directory: Path) -> Result | None:
             f"{directory}: the run was cut off or still goes on (status running); "
             "to run it again, resume its sweep"
         )
-    return records.read(directory / "result.json", Result)
+    return records.read(directory / RESULT_FILE, Result)
 
 
 def _order(entry: Entry) -> tuple[str | int, ...]:

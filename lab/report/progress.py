@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from lab import records
-from lab.records import Status
+from lab.records import STATUS_FILE, Status
 
 POLL_S = 0.25
 
@@ -29,7 +29,7 @@ class Watcher:
         self, directory: Path, cell_ids: Sequence[str], already: Collection[str] = ()
     ) -> None:
         """Watch the cells of a sweep; `already` are done and will not be run again."""
-        self._paths = {cell_id: directory / cell_id / "status.json" for cell_id in cell_ids}
+        self._paths = {cell_id: directory / cell_id / STATUS_FILE for cell_id in cell_ids}
         self._finished = set(already)
         # What an earlier sweep left in cells that are run again says nothing of this one.
         self._stale = {cell_id: _mark(path) for cell_id, path in self._paths.items()}

@@ -24,8 +24,8 @@ from lab.records import (
     RubricSection,
     VerifySection,
 )
-from lab.report import Report
-from lab.report.comparisons import CLAIMS
+from lab.report import Report, slowdowns
+from lab.report.comparisons import CLAIMS, compare
 from lab.timing.record import BenchmarkSection
 
 PROBLEMS_SHOWN = 8  # per check; the record holds more
@@ -58,7 +58,7 @@ def show_sweep(
     report: Report | None,
     console: Console | None = None,
 ) -> None:
-    """The summary of a sweep: counts, every cell that went wrong, where the tables lie."""
+    """The summary of a sweep: counts, every cell that went wrong, slowdowns, where tables lie."""
     console = console or Console()
     counts = Counter(result.status for result in results)
     text = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
@@ -75,6 +75,8 @@ def show_sweep(
         return
     for problem in report.skipped:
         line(f"  passed over: {escape(problem)}")
+    if found := list(compare(results)):
+        console.print(slowdowns.table(found))
     for name in ("report.md", "slowdown.png"):
         if name in report.files:
             line(f"{name}: {escape(shorter(report.directory / name))}")
@@ -183,15 +185,15 @@ def _show_correctness(section: CorrectnessSection, _: Result, console: Console) 
 def _show_verify(section: VerifySection, _: Result, console: Console) -> None:
     table = Table("check", "", "what it makes sure of")
     for check in section.checks:
-        mark = "[green]pass[/]" if check["passed"] else f"[bold red]FAIL ({check['count']})[/]"
-        table.add_row(check["name"], mark, check["purpose"])
+        mark = "[green]pass[/]" if check.passed else f"[bold red]FAIL ({check.count})[/]"
+        table.add_row(check.name, mark, check.purpose)
     console.print(table)
     for check in section.checks:
-        for problem in check["problems"][:PROBLEMS_SHOWN]:
-            console.print(f"[red]{check['name']}[/]: {escape(problem)}", highlight=False)
-        if check["count"] > PROBLEMS_SHOWN:
-            more = check["count"] - PROBLEMS_SHOWN
-            console.print(f"[red]{check['name']}[/]: and {more} more", highlight=False)
+        for problem in check.problems[:PROBLEMS_SHOWN]:
+            console.print(f"[red]{check.name}[/]: {escape(problem)}", highlight=False)
+        if check.count > PROBLEMS_SHOWN:
+            more = check.count - PROBLEMS_SHOWN
+            console.print(f"[red]{check.name}[/]: and {more} more", highlight=False)
     verdict = "[green]verified[/]" if section.passed else "[bold red]NOT verified[/]"
     console.print(f"{escape(section.path)}: {verdict}", highlight=False)
 
@@ -236,13 +238,12 @@ def _show_audit(section: AuditSection, _: Result, console: Console) -> None:
 def _show_campaign(section: CampaignSection, _: Result, console: Console) -> None:
     table = Table("step", "as expected", "seconds", "note")
     for step in section.steps:
-        mark = "yes" if step["as_expected"] else f"[bold red]NO[/] (exit {step['exit_code']})"
-        seconds = step.get("seconds")
+        mark = "yes" if step.as_expected else f"[bold red]NO[/] (exit {step.exit_code})"
         table.add_row(
-            escape(str(step["name"])),
+            escape(step.name),
             mark,
-            "" if seconds is None else f"{seconds:g}",
-            escape(str(step.get("note") or "")),
+            "" if step.seconds is None else f"{step.seconds:g}",
+            escape(step.note or ""),
         )
     console.print(table)
     if section.package:

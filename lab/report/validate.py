@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from lab import records
 from lab.errors import UserError
-from lab.records import Result
+from lab.records import RESULT_FILE, Result
 from lab.report import predicted, predicted_figure
 from lab.report.validation import Fit, fit, ratios
 
@@ -26,7 +26,7 @@ def write(sweep: Path, out: Path) -> Fit:
     Raises:
         UserError: no cell of a published case.
     """
-    results = [records.read(path, Result) for path in sorted(sweep.rglob("result.json"))]
+    results = [records.read(path, Result) for path in sorted(sweep.rglob(RESULT_FILE))]
     cells = predicted.compiled(results)
     points = predicted.against_published(cells)
     if len(points) < predicted.LEAST_POINTS:

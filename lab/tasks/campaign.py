@@ -7,20 +7,19 @@ Overrides given beside the campaign reach its steps, so `shape=tiny` makes a reh
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from lab import records
 from lab.cells import expectations
 from lab.cells.cell import Cell, Outcome
 from lab.errors import UserError
-from lab.records import InvalidRecord, Result
-from lab.release.build.intake import RESULT_NAME
+from lab.records import RESULT_FILE, CampaignSection, CampaignStep, InvalidRecord, Result
 from lab.release.build.pack import pack
 from lab.worker import PACKAGE_ROOT
 
@@ -47,20 +46,22 @@ def run(cell: Cell, directory: Path) -> Outcome:  # noqa: ARG001 - works in camp
             steps.append(_step(str(step["name"]), overrides, out, until))
     package = out / f"{campaign.name}.zip"
     files = pack(out, package)
-    section = {"name": campaign.name, "steps": steps, "package": package.name if files else None}
+    section = CampaignSection(
+        name=str(campaign.name), steps=steps, package=package.name if files else None
+    )
     if problem is not None:
         return Outcome(section=section, evidence=None, status="failed", reason=problem)
     print(f"packed {files} files into {package}")  # noqa: T201 - what to bring back
     return Outcome(section=section, evidence=None)
 
 
-def _look(out: Path, until: float | None) -> tuple[Result | None, list[dict[str, Any]]]:
+def _look(out: Path, until: float | None) -> tuple[Result | None, list[CampaignStep]]:
     """One more look at the machine; earlier ones, which may have failed, stay as they are."""
     number = 1 + len(list(out.glob("doctor/*")))
     where = out / "doctor" / f"{number:02}"
     step = _lab(f"doctor {number}", ["task=doctor", f"hydra.run.dir={where}"], until)
     try:
-        return records.read(where / RESULT_NAME, Result), [step]
+        return records.read(where / RESULT_FILE, Result), [step]
     except InvalidRecord:
         return None, [step]
 
@@ -79,17 +80,18 @@ def _unfit(look: Result | None, wanted: str | None, name: str) -> str | None:
     return None
 
 
-def _step(name: str, overrides: Sequence[str], out: Path, until: float | None) -> dict[str, Any]:
+def _step(name: str, overrides: Sequence[str], out: Path, until: float | None) -> CampaignStep:
     return _lab(name, ["-m", *overrides, f"hydra.sweep.dir={out / name}"], until)
 
 
-def _lab(name: str, arguments: Sequence[str], until: float | None) -> dict[str, Any]:
+def _lab(name: str, arguments: Sequence[str], until: float | None) -> CampaignStep:
     """Run the lab itself in a process of its own; its output goes to the terminal."""
     started = time.monotonic()
     left = None if until is None else until - started
-    made: dict[str, Any] = {"name": name, "arguments": [a for a in arguments if "hydra." not in a]}
+    said = [a for a in arguments if "hydra." not in a]
+    step = functools.partial(CampaignStep, name=name, arguments=said)
     if left is not None and left <= 0:
-        return {**made, "as_expected": False, "exit_code": None, "seconds": 0.0, "note": _LATE}
+        return step(as_expected=False, exit_code=None, seconds=0.0, note=_LATE)
     path = os.pathsep.join(p for p in (str(PACKAGE_ROOT), os.environ.get("PYTHONPATH")) if p)
     process = subprocess.Popen(
         [sys.executable, "-m", "lab.run", *arguments],
@@ -107,7 +109,7 @@ def _lab(name: str, arguments: Sequence[str], until: float | None) -> dict[str, 
             process.wait()
     seconds = round(time.monotonic() - started, 1)
     code = process.returncode
-    return {**made, "as_expected": code == 0, "exit_code": code, "seconds": seconds, "note": note}
+    return step(as_expected=code == 0, exit_code=code, seconds=seconds, note=note)
 
 
 _LATE = "stopped at campaign.limit_s; the same command resumes"

@@ -30,7 +30,7 @@ def run(cell: Cell, directory: Path) -> Outcome:  # noqa: ARG001 - looks at the 
         canary=canary,
         problem=no_canary,
     )
-    return Outcome(section=section.model_dump(mode="json"), evidence=None, device=seen)
+    return Outcome(section=section, evidence=None, device=seen)
 
 
 def _ask(target: str, directory: Path) -> tuple[dict[str, Any], str | None]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lab.cells.cell import Cell, Outcome
 from lab.errors import UserError
+from lab.records import ReleaseSection
 from lab.release.build import assemble as build
 from lab.release.build import profiles
 
@@ -23,18 +24,10 @@ def run(cell: Cell, directory: Path) -> Outcome:  # noqa: ARG001 - writes to rel
         pages=Path(asked.evidence) if asked.evidence else None,
     )
     if built.refused:
-        return Outcome(
-            section={},
-            evidence=None,
-            status="failed",
-            reason=_refusal(built),
-        )
-    section = {
-        "profile": built.profile,
-        "out": asked.out,
-        "records": built.records,
-        "files": built.files,
-    }
+        return Outcome({}, evidence=None, status="failed", reason=_refusal(built))
+    section = ReleaseSection(
+        profile=built.profile, out=asked.out, records=built.records, files=built.files
+    )
     return Outcome(section=section, evidence=None)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from lab import report
 from lab.cells.cell import Cell, Outcome
 from lab.errors import UserError
+from lab.records import ReportSection
 from lab.report.load import load
 
 
@@ -34,12 +35,12 @@ def run(cell: Cell, directory: Path) -> Outcome:
         merge_machines=settings.merge_machines,
     )
     return Outcome(
-        section={
-            "cells": built.cells,
-            "comparisons": built.comparisons,
-            "skipped": list(built.skipped),
-            "files": [f"report/{name}" for name in built.files],
-        },
+        ReportSection(
+            cells=built.cells,
+            comparisons=built.comparisons,
+            skipped=list(built.skipped),
+            files=[f"report/{name}" for name in built.files],
+        ),
         evidence=None,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab.cells.cell import Cell, Outcome
+from lab.records import VerifySection
 from lab.release.verify.run import verify
 
 
@@ -12,18 +13,5 @@ def run(cell: Cell, directory: Path) -> Outcome:  # noqa: ARG001 - reads a folde
     """Run every check and keep what each found; the exit code is 1 if any found something."""
     path = cell.config.verify.path
     checks = verify(Path(path))
-    section = {
-        "path": path,
-        "passed": all(check.passed for check in checks),
-        "checks": [
-            {
-                "name": check.name,
-                "purpose": check.purpose,
-                "passed": check.passed,
-                "problems": list(check.problems),
-                "count": check.count,
-            }
-            for check in checks
-        ],
-    }
-    return Outcome(section=section, evidence=None)
+    passed = all(check.passed for check in checks)
+    return Outcome(VerifySection(path=path, passed=passed, checks=checks), evidence=None)

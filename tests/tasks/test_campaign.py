@@ -16,7 +16,7 @@ from lab import worker
 from lab.cells.cell import Cell, Outcome
 from lab.cells.config import CampaignConfig
 from lab.errors import UserError
-from lab.records import DoctorSection
+from lab.records import CampaignStep, DoctorSection
 from lab.tasks import campaign
 
 STEPS = [
@@ -32,7 +32,7 @@ class Fake:
         self.record = record
         self.calls: list[list[str]] = []
 
-    def __call__(self, name: str, arguments: list[str], until: float | None) -> dict[str, Any]:
+    def __call__(self, name: str, arguments: list[str], until: float | None) -> CampaignStep:
         assert until is None
         self.calls.append(list(arguments))
         if "task=doctor" in arguments:
@@ -40,7 +40,7 @@ class Fake:
             Path(where).mkdir(parents=True)
             (Path(where) / "result.json").write_text(json.dumps(self.record))
             (Path(where) / "notes.txt").write_text("stays behind")
-        return {"name": name, "as_expected": True, "exit_code": 0, "seconds": 0.1, "note": None}
+        return CampaignStep(name=name, arguments=[], as_expected=True, exit_code=0, seconds=0.1)
 
 
 def look(*, ready: bool = True, platform: str | None = "tpu") -> dict[str, Any]:
@@ -80,7 +80,7 @@ def test_steps_run_in_order_with_what_was_passed_on(
     given = ("task=campaign", "campaign=c", "campaign.out=x", "shape=tiny", "deadline_s=9")
     outcome = run(fake, tmp_path, monkeypatch, given)
     assert outcome.status == "done"
-    assert [step["name"] for step in outcome.section["steps"]] == [
+    assert [step.name for step in outcome.section.steps] == [
         "doctor 1", "correctness", "benchmark",
     ]  # fmt: skip
     assert fake.calls[2] == [
@@ -121,8 +121,8 @@ def test_another_platform_is_refused_with_the_way_to_rehearse(
 
 def test_nothing_starts_after_the_limit() -> None:
     step = campaign._lab("benchmark", ["-m"], time.monotonic() - 1)
-    assert (step["as_expected"], step["exit_code"]) == (False, None)
-    assert "resumes" in step["note"]
+    assert (step.as_expected, step.exit_code) == (False, None)
+    assert "resumes" in step.note
 
 
 def test_a_step_is_stopped_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,8 +132,8 @@ def test_a_step_is_stopped_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None
     started = time.monotonic()
     step = campaign._lab("benchmark", ["-m"], started + 0.5)
     assert time.monotonic() - started < 20
-    assert not step["as_expected"]
-    assert "campaign.limit_s" in step["note"]
+    assert not step.as_expected
+    assert "campaign.limit_s" in step.note
 
 
 def test_a_campaign_has_a_name() -> None:

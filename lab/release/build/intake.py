@@ -15,11 +15,9 @@ from pathlib import Path, PurePosixPath
 from pydantic import ValidationError
 
 from lab.errors import UserError
-from lab.records import Result
+from lab.records import RESULT_FILE, STATUS_FILE, Result
 from lab.release.format import canonical
 
-RESULT_NAME = "result.json"
-STATUS_NAME = "status.json"
 MAX_RECORD_BYTES = 8 * 2**20
 MAX_MEMBERS = 20_000
 MAX_TOTAL_BYTES = 512 * 2**20
@@ -60,7 +58,7 @@ def read(sources: list[Path]) -> tuple[list[tuple[str, dict[str, object]]], list
             else:
                 taken.append((found.origin, plain))
         if len(taken) + len(problems) == before:
-            raise UserError(f"release.runs={source}: no {RESULT_NAME} in it; give finished runs")
+            raise UserError(f"release.runs={source}: no {RESULT_FILE} in it; give finished runs")
     return taken, problems
 
 
@@ -76,9 +74,9 @@ def _files(source: Path, problems: list[str]) -> Iterator[Found]:
 
 
 def _from_directory(source: Path, problems: list[str]) -> Iterator[Found]:
-    results = sorted(source.rglob(RESULT_NAME))
-    for status in sorted(source.rglob(STATUS_NAME)):
-        if not (status.parent / RESULT_NAME).exists():
+    results = sorted(source.rglob(RESULT_FILE))
+    for status in sorted(source.rglob(STATUS_FILE)):
+        if not (status.parent / RESULT_FILE).exists():
             origin = status.parent.relative_to(source).as_posix()
             problems.append(f"{origin}: a run without a result; resume the sweep, or take it out")
     # A release's raw records are files of any name.
@@ -96,9 +94,9 @@ def _from_zip(source: Path, problems: list[str]) -> Iterator[Found]:
         names = {member.filename for member in members}
         for member in sorted(members, key=lambda m: m.filename):
             folder, _, name = member.filename.rpartition("/")
-            if name == STATUS_NAME and f"{folder}/{RESULT_NAME}".lstrip("/") not in names:
+            if name == STATUS_FILE and f"{folder}/{RESULT_FILE}".lstrip("/") not in names:
                 problems.append(f"{folder}: a run without a result; resume the campaign")
-            if name == RESULT_NAME:
+            if name == RESULT_FILE:
                 with packed.open(member) as file:
                     # The header's size may lie: never read past the limit.
                     data = file.read(MAX_RECORD_BYTES + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-from lab.release.build.intake import RESULT_NAME, STATUS_NAME
+from lab.records import RESULT_FILE, STATUS_FILE
 
 # The earliest date a zip file can hold: when it was packed says nothing.
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
@@ -16,7 +16,7 @@ def pack(folder: Path, out: Path) -> int:
 
     Not those in `folder` itself: they are of the run that packs, which is not done yet.
     """
-    names = (RESULT_NAME, STATUS_NAME)
+    names = (RESULT_FILE, STATUS_FILE)
     found = sorted(p for name in names for p in folder.rglob(name) if p.parent != folder)
     temporary = out.with_name(f".{out.name}.tmp")
     with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as packed:

@@ -8,10 +8,10 @@ that a release is whole and agrees with itself; who made it, they cannot show.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from lab.errors import UserError
+from lab.records import VerifyCheck
 from lab.release.verify import (
     checks_claims,
     checks_files,
@@ -37,22 +37,7 @@ CHECKS: dict[str, Check] = {
 MAX_PROBLEMS = 50
 
 
-@dataclass(frozen=True)
-class Checked:
-    """The outcome of one check: what it looks at, and what it found (the first 50 of `count`)."""
-
-    name: str
-    purpose: str
-    problems: tuple[str, ...]
-    count: int
-
-    @property
-    def passed(self) -> bool:
-        """Whether nothing was found."""
-        return self.count == 0
-
-
-def verify(path: Path) -> list[Checked]:
+def verify(path: Path) -> list[VerifyCheck]:
     """Run every check on the release at `path`.
 
     Raises:
@@ -66,7 +51,7 @@ def verify(path: Path) -> list[Checked]:
     return [_run(name, check, opened) for name, check in CHECKS.items()]
 
 
-def _run(name: str, check: Check, opened: Opened) -> Checked:
+def _run(name: str, check: Check, opened: Opened) -> VerifyCheck:
     purpose = (check.__doc__ or "").strip().splitlines()[0].rstrip(".")
     problems: list[str] = []
     count = 0
@@ -77,4 +62,6 @@ def _run(name: str, check: Check, opened: Opened) -> Checked:
     except Exception as error:  # noqa: BLE001 - a check that breaks has found something
         count += 1
         problems.insert(0, f"the check broke on this release: {type(error).__name__}: {error}")
-    return Checked(name, purpose, tuple(problems), count)
+    return VerifyCheck(
+        name=name, purpose=purpose, passed=count == 0, problems=problems, count=count
+    )
