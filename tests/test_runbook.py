@@ -33,8 +33,8 @@ def build_wheel(directory, config_settings=None, metadata_directory=None):
         raise SystemExit("no network")
     info, name = "stand_in-1.dist-info", "stand_in-1-py3-none-any.whl"
     with zipfile.ZipFile(f"{directory}/{name}", "w") as wheel:
-        wheel.writestr(f"{info}/METADATA",
-                       "Metadata-Version: 2.1\\nName: stand-in\\nVersion: 1\\nProvides-Extra: tpu\\n")
+        named = "Metadata-Version: 2.1\\nName: stand-in\\nVersion: 1\\nProvides-Extra: tpu\\n"
+        wheel.writestr(f"{info}/METADATA", named)
         wheel.writestr(f"{info}/WHEEL",
                        "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
         wheel.writestr(f"{info}/RECORD", "")
