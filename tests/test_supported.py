@@ -15,8 +15,10 @@ home="$(dirname "$0")/.."
 case "$*" in
 *"-m venv"*) mkdir -p "$3/bin"; cp "$0" "$3/bin/python";;
 *"-m pip"*)
-    case "$*" in *jax==*) echo "$*" | sed -E 's/.* jax==([0-9.]+) .*/\\1/';; *) echo "$NEWEST";; esac \\
-        > "$home/jax";;
+    case "$*" in
+    *jax==*) echo "$*" | sed -E 's/.* jax==([0-9.]+) .*/\\1/';;
+    *) echo "$NEWEST";;
+    esac > "$home/jax";;
 *importlib.metadata*) cat "$home/jax";;
 *pytest*) [ "$BREAKS_SUITE" != "$(cat "$home/jax")" ];;
 *task=audit*) [ "$BREAKS_AUDIT" != "$(cat "$home/jax")" ];;
