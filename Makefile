@@ -7,7 +7,7 @@ comma := ,
 EXTRAS := dev,release$(if $(filter Linux,$(shell uname -s)),$(comma)tpu)
 LENGTHS := 128,256,512,1024,2048
 
-.PHONY: help sweep test test-all lint format audit audit-quick mutants release verify device-check compile-newest clean
+.PHONY: help sweep test test-all lint format audit audit-quick mutants release verify device-check test-supported compile-newest clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | column -t -s "$$(printf '\t')"
@@ -54,6 +54,9 @@ verify: $(VENV)/.ready ## recompute everything that dataset/ says
 
 device-check: $(VENV)/.ready ## the measurement that fits the attached device, packed into one file
 	$(BIN)/python lab/run.py task=campaign campaign=$$($(BIN)/python -m lab.doctor.campaigns)
+
+test-supported: ## the suite and the quick audit with the oldest and the newest jax, on each Python here
+	scripts/supported.sh
 
 compile-newest: ## compile the published cases with the newest jax and libtpu; PYTHON=python3.12
 	scripts/compile_newest.sh $(if $(filter file,$(origin PYTHON)),python3.12,$(PYTHON))

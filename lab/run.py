@@ -12,16 +12,21 @@ if __package__ in (None, ""):
     # module names would shadow others.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-import hydra
-from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
-from omegaconf import DictConfig
+try:
+    import hydra
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+    from omegaconf import DictConfig
 
-from lab.cells import config, expectations
-from lab.command import compose, messages, runs, sweeps, usage
-from lab.errors import UserError
-from lab.records import Result
-from lab.report import terminal
+    from lab.cells import config, expectations
+    from lab.command import compose, messages, runs, sweeps, usage
+    from lab.errors import UserError
+    from lab.records import Result
+    from lab.report import terminal
+except ModuleNotFoundError as missing:
+    from lab.command import outside
+
+    outside.refuse(missing)
 
 compose.register()
 

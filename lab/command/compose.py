@@ -12,7 +12,7 @@ from lab.candidates import catalogue
 from lab.cells import config as lab_config
 from lab.cells.cell import Cell
 from lab.cells.config import LabConfig, check, field_names
-from lab.command import messages, usage
+from lab.command import axes, messages, usage
 from lab.errors import UserError
 
 
@@ -20,6 +20,7 @@ def register() -> None:
     """Tell Hydra the schema, the candidates, and what `${cell_id:}` and `${groups:}` stand for."""
     lab_config.register()
     catalogue.register()
+    axes.register()
     OmegaConf.register_new_resolver("groups", usage.groups, replace=True)
     OmegaConf.register_new_resolver("cell_id", _cell_id, replace=True)
 

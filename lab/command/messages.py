@@ -73,8 +73,11 @@ def suggest(given: str, allowed: Iterable[str]) -> str:
 
 
 def _omegaconf(error: OmegaConfBaseException, context: str) -> str:
-    override = re.search(r"override '?([^\s'=]+)(=[^\s']*)?", context)
+    override = re.search(r"override '?([^\s'=]+)(?:=([^\s']*))?", context)
     key = override.group(1) if override else str(error.full_key or "")
+    if override and "is not a ListConfig" in str(error.msg):
+        given = override.group(2)
+        return f"{key}={given}: it takes a list: {key}=[{given}]"
     if isinstance(error, ConfigAttributeError | ConfigKeyError):
         return unknown_key(key)
     reason = str(error.msg or error).splitlines()[0]

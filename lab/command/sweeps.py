@@ -6,6 +6,7 @@ so the sweep relies on nothing but the files that each run leaves.
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from lab import records, report, tasks
 from lab.cells import expectations
 from lab.cells.cell import Cell
-from lab.command import lock, messages, runs
+from lab.command import axes, lock, messages, runs
 from lab.command.compose import cell_from
 from lab.errors import UserError
 from lab.records import RESULT_FILE, Result
@@ -111,12 +112,15 @@ def _expand(config: DictConfig) -> tuple[Cell, ...]:
     hydra = GlobalHydra.instance().hydra
     assert hydra is not None
     loader = hydra.config_loader
-    axes = [f"{key}={value}" for key, value in (config.hydra.sweeper.params or {}).items()]
+    params = [f"{key}={value}" for key, value in (config.hydra.sweeper.params or {}).items()]
     parsed = OverridesParser.create(config_loader=loader).parse_overrides(
-        [*axes, *config.hydra.overrides.task]
+        [*params, *config.hydra.overrides.task]
     )
-    jobs = BasicSweeper.split_arguments(parsed, max_batch_size=None)[0]
-    return tuple(cell_from(loader.load_sweep_config(config, list(job)), job) for job in jobs)
+    (jobs,) = BasicSweeper.split_arguments(parsed, max_batch_size=None)
+    fitted = axes.fitted(jobs)
+    for note in fitted.notes:
+        print(note, file=sys.stderr)  # noqa: T201
+    return tuple(cell_from(loader.load_sweep_config(config, job), job) for job in fitted.jobs)
 
 
 def refuse_unread_path(cells: Sequence[Cell]) -> None:

@@ -1,12 +1,14 @@
 """`--help`: the text of hydra.help.template in conf/config.yaml, with the groups there are.
 
+`--help GROUP` describes the options of one group.
+
 Hydra's own rendering reads every configuration source again for each group, which takes a second.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from omegaconf import OmegaConf
@@ -20,7 +22,8 @@ def shown(arguments: Sequence[str]) -> bool:
     """Whether help was asked for; then it has been printed."""
     asked = bool({"-h", "--help"} & set(arguments))
     if asked:
-        print(text())  # noqa: T201
+        named = [name for name in arguments if name in _options()]
+        print("\n".join(map(described, named)) if named else text())  # noqa: T201
     return asked
 
 
@@ -31,21 +34,43 @@ def text() -> str:
 
 
 def groups() -> str:
-    """The configuration groups and their options, a paragraph each."""
+    """The configuration groups and their options, a paragraph each; the candidates are many."""
+    known = _options()
+    counts = Counter(entry.kind for entry in catalogue.entries().values())
+    here = ", ".join(name for name in known["candidate"] if name not in catalogue.entries())
+    counted = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    brief = f"candidate: {here}, and {counted} (`--help candidate` lists them)"
+    return "\n".join(
+        _filled(brief if name == "candidate" else f"{name}: {', '.join(options)}")
+        for name, options in known.items()
+    )
+
+
+def described(group: str) -> str:
+    """Every option of a group, the candidates by kind, each with its description."""
+    entries = catalogue.entries() if group == "candidate" else {}
+    lines = [f"{group}: {', '.join(name for name in _options()[group] if name not in entries)}"]
+    for kind in sorted({entry.kind for entry in entries.values()}):
+        lines += ["", f"{kind} ({catalogue.EXPECTED[kind]} is the right verdict)"]
+        of_kind = (entry for entry in entries.values() if entry.kind == kind)
+        lines += [_filled(f"  {entry.name}: {entry.description}") for entry in of_kind]
+    return "\n".join(lines)
+
+
+def _options() -> dict[str, list[str]]:
     found: defaultdict[str, set[str]] = defaultdict(set)
     for path in config_directory().glob("*/*.yaml"):
         found[path.parent.name].add(path.stem)
     for group, names in (("kernel", KERNELS), ("candidate", catalogue.entries())):
         found[group].update(names)
-    paragraphs = []
-    for group, options in sorted(found.items()):
-        paragraphs.append(
-            textwrap.fill(
-                f"{group}: {', '.join(sorted(options))}",
-                width=98,
-                subsequent_indent="    ",
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-        )
-    return "\n".join(paragraphs)
+    return {group: sorted(options) for group, options in sorted(found.items())}
+
+
+def _filled(paragraph: str) -> str:
+    return textwrap.fill(
+        paragraph,
+        width=98,
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -68,10 +68,10 @@ class Shape:
                 raise UserError(
                     f"{field.name}={value!r} is not a size: give an integer of at least 1"
                 )
-        for name, key in (("q_len", "q_len"), ("kv_len", "seq")):
-            if (value := getattr(self, name)) > MAX_LENGTH:
+        for key, value in (("seq", self.kv_len), ("q_len", self.q_len)):  # q_len follows seq
+            if value > MAX_LENGTH:
                 raise UserError(
-                    f"{name}={value} is too long: at most {MAX_LENGTH} is allowed; "
+                    f"{key}={value} is too long: at most {MAX_LENGTH} is allowed; "
                     f"choose a shorter {key}"
                 )
         if self.q_heads % self.kv_heads:

@@ -14,6 +14,8 @@ import pytest
 import samples
 from commands import ROOT, Lab, command
 
+from lab.candidates import catalogue
+
 # Runs the entry in this very process, then says which of the heavy packages it has imported.
 WATCHED = """
 import runpy, sys
@@ -54,6 +56,29 @@ def test_help_is_for_newcomers_and_imports_neither_jax_nor_pandas(tmp_path: Path
     for word in ("Usage:", "kernel: pallas, pallas-8row, xla", "hydra.sweep.dir", "Exit codes"):
         assert word in said
     assert not list(tmp_path.iterdir())
+
+
+def test_help_is_not_buried_under_candidates(lab: Lab) -> None:
+    said = lab("--help").stdout
+    assert len(said.splitlines()) < 70
+    assert "candidate: custom, reference, and " in said
+    assert "wrong-gqa: " not in said
+    listed = lab("--help", "candidate").stdout
+    for name, entry in catalogue.entries().items():
+        assert f"  {name}: {entry.description.split()[0]}" in listed
+    assert lab("--help", "dtype").stdout == "dtype: bf16, f32\n"
+
+
+def test_outside_of_its_environment_it_says_what_to_activate(tmp_path: Path) -> None:
+    """-S: an interpreter without any site-packages, as a system's Python is to the lab."""
+    script = command("task=doctor")[1:]
+    done = subprocess.run(
+        [sys.executable, "-S", *script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: {sys.executable} has no hydra: activate the environment")
+    assert "source .venv/bin/activate" in line
 
 
 def test_a_report_imports_no_jax_and_goes_where_it_is_told(tmp_path: Path, runs: Path) -> None:
