@@ -22,9 +22,8 @@ import numpy as np
 from lab import kernels, programs
 from lab.cells.config import BenchmarkConfig
 from lab.programs import Program
-from lab.timing import prepare, summaries
+from lab.timing import budget, prepare, summaries
 from lab.timing.contest import Contest
-from lab.timing.sampling import StopRule
 from lab.truth.problems import POLICIES, Shape, attention_problem
 
 XLA = {"name": "xla", "module": "lab.kernels.xla", "constraints": {}}
@@ -59,11 +58,11 @@ def products(count: int) -> Program:
 def verdict_of(kernel: Program, baseline: Program, seed: int) -> tuple[str, float]:
     """One comparison in the default budget: the verdict and the ratio."""
     settings = BenchmarkConfig()
-    rule = StopRule(settings.samples, settings.max_samples, settings.target, settings.limit_s)
+    warmups, rule = budget.of(settings, programs=2)
     arrays, _ = prepare.transfer(kernel, jax.devices()[0])
     ready = {"kernel": prepare.ready(kernel, arrays), "baseline": prepare.ready(baseline, arrays)}
     contest = Contest(ready, prepare.empty(arrays, 1))  # type: ignore[arg-type]  # names as literals
-    contest.warm_up(settings.warmups, settings.warmup_ms)
+    contest.warm_up(warmups, settings.warmup_ms)
     found = summaries.compared(contest.sample(rule, seed), settings.threshold, {})
     return str(found["verdict"]), float(found["paired"]["ratio"])
 
@@ -86,7 +85,10 @@ def main() -> None:
     if kind not in ("aa", "slowdown"):
         sys.exit(f"{kind}: allowed are aa and slowdown")
     load_before = os.getloadavg()[0]
-    found = list(trials(kind, count))
+    found = []
+    for verdict, ratio in trials(kind, count):
+        found.append((verdict, ratio))
+        print(f"{len(found)}/{count} {verdict} {ratio:.3f}", flush=True)  # noqa: T201
     verdicts = Counter(verdict for verdict, _ in found)
     low, middle, high = np.percentile([ratio for _, ratio in found], [5, 50, 95])
     print(f"{kind}: {count} trials: {dict(verdicts)}")  # noqa: T201 - a command's answer
