@@ -21,12 +21,12 @@ import numpy as np
 
 from lab import kernels, programs
 from lab.cells.config import BenchmarkConfig
+from lab.kernels import options
 from lab.programs import Program
 from lab.timing import budget, prepare, summaries
 from lab.timing.contest import Contest
 from lab.truth.problems import POLICIES, Shape, attention_problem
 
-XLA = {"name": "xla", "module": "lab.kernels.xla", "constraints": {}}
 SHAPE = Shape(
     batch=1, q_heads=8, kv_heads=2, q_len=256, kv_len=256, head_dim=128, causal=True, padding="none"
 )
@@ -38,7 +38,9 @@ def attention() -> Program:
     """XLA's attention at the published shape and 256 keys."""
     policy = POLICIES["bf16"]
     problem = attention_problem(SHAPE, policy, regime="normal", seed=0)
-    return programs.of_problem(kernels.load(XLA, policy=policy), problem, backward=False)
+    return programs.of_problem(
+        kernels.load(options.configuration("xla"), policy=policy), problem, backward=False
+    )
 
 
 def products(count: int) -> Program:

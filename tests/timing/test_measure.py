@@ -8,8 +8,8 @@ import jax
 import pytest
 import samples
 
-from lab.cells.config import kernel_defaults
 from lab.errors import UnsupportedCell
+from lab.kernels import options
 from lab.timing import contest, measure, peaks
 from lab.timing.physical import PhysicalFloor
 from lab.timing.record import BenchmarkSection
@@ -19,7 +19,7 @@ TINY = ("shape=tiny", "seq=32", "kernel=xla", "benchmark.max_samples=20", "bench
 
 def measured(*overrides: str, baseline: str | None = None) -> dict[str, Any]:
     payload: dict[str, Any] = {"config": samples.cell(*TINY, *overrides).plain()}
-    payload["baseline"] = None if baseline is None else kernel_defaults(baseline)
+    payload["baseline"] = None if baseline is None else options.configuration(baseline)
     return measure.measure(payload)
 
 
