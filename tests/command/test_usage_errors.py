@@ -8,7 +8,7 @@ import pytest
 from commands import Lab, run_many
 
 MISTAKES = [
-    (["kernel=palas"], ["kernel=palas", "pallas, pallas-8row, xla"]),
+    (["kernel=palas"], ["kernel=palas", "pallas, pallas-8row,"]),
     (["kernel=null"], ["kernel", "--help"]),
     (["task.name=nope"], ["task.name=nope", "allowed are", "benchmark"]),
     (["+benchmark.sampels=3"], ["benchmark.sampels", "did you mean samples?"]),
