@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
@@ -337,18 +337,7 @@ def _check_benchmark(benchmark: BenchmarkConfig) -> None:
     for key in ("target", "limit_s"):
         value = getattr(benchmark, key)
         _require(value > 0, f"benchmark.{key}", value, "a number above 0")
-    _one_of("benchmark.baseline", benchmark.baseline, (None, *kernel_options()))
-
-
-def kernel_options() -> list[str]:
-    """The kernels of the group `kernel`, by name."""
-    return sorted(path.stem for path in (config_directory() / "kernel").glob("*.yaml"))
-
-
-def kernel_defaults(name: str) -> dict[str, Any]:
-    """The configuration of a kernel as its YAML has it, options at their defaults."""
-    plain = OmegaConf.to_container(OmegaConf.load(config_directory() / "kernel" / f"{name}.yaml"))
-    return cast("dict[str, Any]", plain)
+    _one_of("benchmark.baseline", benchmark.baseline, (None, *options.KERNELS))
 
 
 def _check_groups(config: LabConfig) -> None:

@@ -87,7 +87,6 @@ def _time(entry: Entry) -> dict[str, Any]:
     timed = entry.result.benchmark
     assert timed is not None
     return {
-        "cell": entry.result.cell_id,
         "directory": entry.directory,
         "used": timed.used,
         "median_ms": timed.median_ms,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from lab import worker
 from lab.cells.cell import Cell, Outcome
-from lab.cells.config import kernel_defaults
 from lab.command.launchers import parallel_jobs
+from lab.kernels import options
 
 
 def run(cell: Cell, directory: Path) -> Outcome:
@@ -22,7 +22,7 @@ def run(cell: Cell, directory: Path) -> Outcome:
         "lab.timing.measure:measure",
         {
             "config": cell.plain(),
-            "baseline": None if baseline is None else kernel_defaults(baseline),
+            "baseline": None if baseline is None else options.configuration(baseline),
             "parallel_jobs": parallel_jobs(),
         },
         deadline_s=cell.config.deadline_s,

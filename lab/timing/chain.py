@@ -26,6 +26,8 @@ from lab.timing.clock import synchronised
 LEAST_CALLS, MOST_CALLS = 4, 10_000
 DISPATCHES = 50
 """A chain is to last as long as this many dispatches, that their noise matters little."""
+EMPTIES = 10
+"""And as long as this many dispatches of no call, whose noise is subtracted with them."""
 LEAST_MS = 20.0
 
 Program = Callable[..., tuple[jax.Array, ...]]
@@ -119,8 +121,10 @@ def compile_chain(
         raise NotChained(problem)
     chain = Chain(compiled, tuple(inputs), LEAST_CALLS)
     chain.run(1)
-    pilot_ms = max(min(chain.sample().call_ms for _ in range(2)), 1e-6)
-    wanted = max(DISPATCHES * floor_ms, LEAST_MS) / pilot_ms
+    pilots = [chain.sample() for _ in range(2)]
+    call_ms = max(min(pilot.call_ms for pilot in pilots), 1e-6)
+    empty_ms = min(pilot.empty_ms for pilot in pilots)
+    wanted = max(DISPATCHES * floor_ms, EMPTIES * empty_ms, LEAST_MS) / call_ms
     calls = round(min(max(wanted, LEAST_CALLS), MOST_CALLS))
     return Chain(compiled, tuple(inputs), calls)
 

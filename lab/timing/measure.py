@@ -20,13 +20,12 @@ from lab.cells.cell import Cell
 from lab.cells.config import BenchmarkConfig, CandidateConfig, from_plain
 from lab.errors import UnsupportedCell
 from lab.grading import gate
+from lab.timing import budget, peaks, physical, prepare, summaries
 from lab.timing import device as device_time
-from lab.timing import peaks, physical, prepare, summaries
 from lab.timing.clock import synchronised
 from lab.timing.conditions import Watch
 from lab.timing.contest import Contest, Name
 from lab.timing.prepare import Ready
-from lab.timing.sampling import StopRule
 
 INTERPRETED = "a Pallas kernel is interpreted on a CPU: its device time says nothing"
 QUICK = "left out by benchmark.quick"
@@ -97,7 +96,7 @@ def _section(
 ) -> dict[str, Any]:
     settings, kernel = cell.config.benchmark, ready["kernel"]
     contest = Contest(ready, prepare.empty(kernel.arrays, len(kernel.program.results)))
-    warmups, rule = _plan(settings)
+    warmups, rule = budget.of(settings, programs=len(ready))
     warmups_ms = contest.warm_up(warmups, 0.0 if settings.quick else settings.warmup_ms)
     floor_ms = min(contest.floor_sample() for _ in range(5))
     no_device = _no_device_time(settings, interpreted=interpreted)
@@ -140,15 +139,6 @@ def _section(
     section["flags"] = summaries.flags(section, floors_ms)
     section["recheck"] = _rechecked(ready, last)
     return section
-
-
-def _plan(settings: BenchmarkConfig) -> tuple[int, StopRule]:
-    """How many warm-ups, and when sampling stops."""
-    if settings.quick:
-        few = min(settings.samples, 5)
-        return min(settings.warmups, 1), StopRule(few, few, settings.target, settings.limit_s)
-    most = max(settings.samples, settings.max_samples)
-    return settings.warmups, StopRule(settings.samples, most, settings.target, settings.limit_s)
 
 
 def _no_device_time(settings: BenchmarkConfig, *, interpreted: bool) -> str | None:

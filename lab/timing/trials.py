@@ -21,13 +21,12 @@ import numpy as np
 
 from lab import kernels, programs
 from lab.cells.config import BenchmarkConfig
+from lab.kernels import options
 from lab.programs import Program
-from lab.timing import prepare, summaries
+from lab.timing import budget, prepare, summaries
 from lab.timing.contest import Contest
-from lab.timing.sampling import StopRule
 from lab.truth.problems import POLICIES, Shape, attention_problem
 
-XLA = {"name": "xla", "module": "lab.kernels.xla", "constraints": {}}
 SHAPE = Shape(
     batch=1, q_heads=8, kv_heads=2, q_len=256, kv_len=256, head_dim=128, causal=True, padding="none"
 )
@@ -39,7 +38,9 @@ def attention() -> Program:
     """XLA's attention at the published shape and 256 keys."""
     policy = POLICIES["bf16"]
     problem = attention_problem(SHAPE, policy, regime="normal", seed=0)
-    return programs.of_problem(kernels.load(XLA, policy=policy), problem, backward=False)
+    return programs.of_problem(
+        kernels.load(options.configuration("xla"), policy=policy), problem, backward=False
+    )
 
 
 def products(count: int) -> Program:
@@ -59,11 +60,11 @@ def products(count: int) -> Program:
 def verdict_of(kernel: Program, baseline: Program, seed: int) -> tuple[str, float]:
     """One comparison in the default budget: the verdict and the ratio."""
     settings = BenchmarkConfig()
-    rule = StopRule(settings.samples, settings.max_samples, settings.target, settings.limit_s)
+    warmups, rule = budget.of(settings, programs=2)
     arrays, _ = prepare.transfer(kernel, jax.devices()[0])
     ready = {"kernel": prepare.ready(kernel, arrays), "baseline": prepare.ready(baseline, arrays)}
     contest = Contest(ready, prepare.empty(arrays, 1))  # type: ignore[arg-type]  # names as literals
-    contest.warm_up(settings.warmups, settings.warmup_ms)
+    contest.warm_up(warmups, settings.warmup_ms)
     found = summaries.compared(contest.sample(rule, seed), settings.threshold, {})
     return str(found["verdict"]), float(found["paired"]["ratio"])
 
@@ -86,7 +87,10 @@ def main() -> None:
     if kind not in ("aa", "slowdown"):
         sys.exit(f"{kind}: allowed are aa and slowdown")
     load_before = os.getloadavg()[0]
-    found = list(trials(kind, count))
+    found = []
+    for verdict, ratio in trials(kind, count):
+        found.append((verdict, ratio))
+        print(f"{len(found)}/{count} {verdict} {ratio:.3f}", flush=True)  # noqa: T201
     verdicts = Counter(verdict for verdict, _ in found)
     low, middle, high = np.percentile([ratio for _, ratio in found], [5, 50, 95])
     print(f"{kind}: {count} trials: {dict(verdicts)}")  # noqa: T201 - a command's answer

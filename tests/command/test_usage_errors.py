@@ -8,7 +8,7 @@ import pytest
 from commands import Lab, run_many
 
 MISTAKES = [
-    (["kernel=palas"], ["kernel=palas", "pallas, pallas-8row, xla"]),
+    (["kernel=palas"], ["kernel=palas", "pallas, pallas-8row,"]),
     (["kernel=null"], ["kernel", "--help"]),
     (["task.name=nope"], ["task.name=nope", "allowed are", "benchmark"]),
     (["+benchmark.sampels=3"], ["benchmark.sampels", "did you mean samples?"]),
@@ -31,6 +31,14 @@ MISTAKES = [
     (["benchmark.sample=3"], ["benchmark.sample", "did you mean samples?"]),
     (["kernel=xla", "kernel.block_rows=8"], ["kernel.block_rows", "no such key"]),
     (["kernel=pallas", "kernel.block_rows=12"], ["block_rows", "12", "multiple of 8"]),
+    (["task=compare"], ["compare.before=DIR", "compare.after=DIR"]),
+    (["task=compare", "compare.before=gone", "compare.after=."], ["compare.before=gone"]),
+    (["benchmark.baseline=fast"], ["benchmark.baseline=fast", "null or xla or pallas"]),
+    (["benchmark.time=soon"], ["benchmark.time", "soon", "latency, device"]),
+    (["benchmark.target=0"], ["benchmark.target=0", "above 0"]),
+    (["benchmark.threshold=-1"], ["benchmark.threshold=-1", "at least 0"]),
+    (["benchmark.max_samples=0"], ["benchmark.max_samples=0", "1 to 10000"]),
+    (["compare.max_regression=-1"], ["compare.max_regression=-1", "at least 0"]),
     (["direction=sideways"], ["direction", "sideways", "forward, backward"]),
     (["regime=odd"], ["regime=odd", "normal"]),
     (["seq=128,128"], ["seq=128,128", "add -m"]),
