@@ -122,24 +122,33 @@ def of_problem(
     kernel: Kernel, problem: AttentionProblem | SoftmaxProblem, *, backward: bool
 ) -> Program:
     """The program that runs `kernel` on `problem`."""
-    results: tuple[str, ...]
     if isinstance(problem, SoftmaxProblem):
-        arrays = {"logits": problem.logits, "mask": problem.mask}
-        called, results = _softmax(kernel, backward=backward), ("p", "dlogits")
+        called = _softmax(kernel, backward=backward)
     else:
-        arrays = {"q": problem.q, "k": problem.k, "v": problem.v}
-        if problem.key_mask is not None:
-            arrays["key_mask"] = problem.key_mask
         called = _attention(
             kernel.attention,
             causal=problem.causal,
             has_key_mask=problem.key_mask is not None,
             backward=backward,
         )
+    return Program(called, *inputs_and_results(problem, backward=backward), problem)
+
+
+def inputs_and_results(
+    problem: AttentionProblem | SoftmaxProblem, *, backward: bool
+) -> tuple[dict[str, np.ndarray[Any, Any]], tuple[str, ...]]:
+    """The arrays that a problem's program takes, by name, and the names of its results."""
+    if isinstance(problem, SoftmaxProblem):
+        arrays = {"logits": problem.logits, "mask": problem.mask}
+        results: tuple[str, ...] = ("p", "dlogits")
+    else:
+        arrays = {"q": problem.q, "k": problem.k, "v": problem.v}
+        if problem.key_mask is not None:
+            arrays["key_mask"] = problem.key_mask
         results = ("out", "dq", "dk", "dv")
     if backward:
         arrays["cotangent"] = problem.cotangent
-    return Program(called, arrays, results if backward else results[:1], problem)
+    return arrays, results if backward else results[:1]
 
 
 def function(cell: Cell, *, interpret: kernels.Interpret) -> Callable[..., tuple[jax.Array, ...]]:

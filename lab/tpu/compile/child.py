@@ -49,7 +49,7 @@ def compile_cell(payload: dict[str, Any]) -> dict[str, Any]:
         the compiler says no, `refusal` {stage, type, message, text}.
     """
     cell, directory = Cell(from_plain(payload["config"])), Path(payload["directory"])
-    device, on_attached = _device(cell, attached=payload["attached"])
+    device, on_attached = described_device(cell, attached=payload["attached"])
     answer: dict[str, Any] = {
         "device": {"platform": "tpu", "device_kind": device.device_kind, "device_count": 1},
         "attached": on_attached,
@@ -59,8 +59,8 @@ def compile_cell(payload: dict[str, Any]) -> dict[str, Any]:
     }
     clock = _Stopwatch()
     try:
-        with _as_on(device):
-            traced = _trace(cell, device)
+        with as_on(device):
+            traced = trace(cell, device)
             answer["boundary"] = boundary.describe(traced.jaxpr)
             _refuse_interpreted(traced.jaxpr)
             clock.lap("trace")
@@ -93,9 +93,9 @@ def profile_cell(payload: dict[str, Any]) -> dict[str, Any]:
         figures lies in `directory`.
     """
     cell, directory = Cell(from_plain(payload["config"])), Path(payload["directory"])
-    device, _ = _device(cell, attached=False)
-    with _as_on(device):
-        traced = _trace(cell, device)
+    device, _ = described_device(cell)
+    with as_on(device):
+        traced = trace(cell, device)
         owners = boundary.describe(traced.jaxpr)
         if not owners["pallas_calls"]:
             return {"skipped": None}
@@ -107,7 +107,7 @@ def profile_cell(payload: dict[str, Any]) -> dict[str, Any]:
     return {"skipped": None}
 
 
-def _trace(cell: Cell, device: Any) -> Any:  # noqa: ANN401 - jax's stages and devices
+def trace(cell: Cell, device: Any) -> Any:  # noqa: ANN401 - jax's stages and devices
     jax.config.update("jax_hlo_source_file_canonicalization_regex", _PATH_PREFIX)
     sharding = SingleDeviceSharding(device)
     shapes = [
@@ -129,7 +129,7 @@ def _refuse_interpreted(jaxpr: Any) -> None:  # noqa: ANN401 - jax's jaxpr types
         )
 
 
-def _device(cell: Cell, *, attached: bool) -> tuple[Any, bool]:
+def described_device(cell: Cell, *, attached: bool = False) -> tuple[Any, bool]:
     """The device to compile for: the attached chip where it is of the target's kind."""
     target = cell.config.target
     if attached:
@@ -154,7 +154,7 @@ def _device(cell: Cell, *, attached: bool) -> tuple[Any, bool]:
 
 
 @contextlib.contextmanager
-def _as_on(device: Any) -> Iterator[None]:  # noqa: ANN401 - jax's device types are not public
+def as_on(device: Any) -> Iterator[None]:  # noqa: ANN401 - jax's device types are not public
     """Show the chip to code that asks for it while it is traced or lowered.
 
     `//` in a kernel's index map asks for its generation; many a kernel asks for its platform.

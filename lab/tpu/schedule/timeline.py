@@ -38,6 +38,15 @@ class Machine:
         """HBM bandwidth in the core's own time."""
         return self.hbm_gb_s / self.clock_ghz
 
+    @property
+    def latency_cycles(self) -> float:
+        """From a copy's end on the channel until its bytes have landed."""
+        return self.dma_latency_ns * self.clock_ghz
+
+    def channel_cycles(self, moved: int) -> float:
+        """For bytes of which half are read and half written, as where it is not said which."""
+        return moved * (1 / self.read_share + 1 / self.write_share) / 2 / self.bytes_per_cycle
+
 
 @dataclass
 class _Flag:
@@ -56,7 +65,7 @@ class Timeline:
         self.traffic: dict[int, int] = defaultdict(int)  # address of the copy -> bytes
         self.stalls: dict[int, float] = defaultdict(float)  # address of the wait -> cycles
         self.landed_at = 0.0  # the cycle in which the last byte of all copies so far has landed
-        self._latency = machine.dma_latency_ns * machine.clock_ghz
+        self._latency = machine.latency_cycles
         self._read = 1 / (machine.bytes_per_cycle * machine.read_share)
         self._write = 1 / (machine.bytes_per_cycle * machine.write_share)
         self._piece = machine.piece_ns * machine.clock_ghz
