@@ -11,6 +11,9 @@ from lab.tpu.schedule.timeline import Machine
 NOT_VALIDATED = "estimates not validated"
 VALIDATED_LIBTPU = "0.0.42."
 """A newer compiler fuses otherwise: see evidence/tpu-v5e-compiled/newest."""
+# Without a public clock a schedule still has cycles, and its waits need some bandwidth per cycle.
+_NOMINAL_CLOCK_GHZ = 1.5
+_NARROW_MXU = frozenset({"v4", "v5e", "v5p"})
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,14 @@ class Chip:
         good = self.validated and libtpu.startswith(VALIDATED_LIBTPU)
         return None if good else NOT_VALIDATED
 
-    def machine(self) -> Machine | None:
-        """What executes a schedule; None without a clock."""
-        if self.clock_ghz is None:
-            return None
-        return Machine(clock_ghz=self.clock_ghz, hbm_gb_s=self.hbm_gb_s)
+    def machine(self) -> Machine:
+        """What executes a schedule; with a nominal clock, for waits alone, where none is public."""
+        return Machine(clock_ghz=self.clock_ghz or _NOMINAL_CLOCK_GHZ, hbm_gb_s=self.hbm_gb_s)
+
+    @property
+    def mxu_width(self) -> int:
+        """Rows and columns of a matrix unit: 128 up to v5, 256 since (at the most)."""
+        return 128 if self.name in _NARROW_MXU else 256
 
 
 def from_config(target: TargetConfig) -> Chip:
