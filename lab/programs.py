@@ -166,6 +166,23 @@ def function(cell: Cell, *, interpret: kernels.Interpret) -> Callable[..., tuple
     )
 
 
+def compiled_function(cell: Cell) -> tuple[dict[str, ArrayType], Callable[..., Any]]:
+    """What task=compile compiles: its arrays by name, and the function of them in that order."""
+    candidate = cell.config.candidate
+    if candidate.contract == "attention":
+        return input_types(cell), function(cell, interpret=False)
+    arrays = {n: (tuple(map(int, sizes)), str(d)) for n, (d, *sizes) in candidate.arguments.items()}
+    from lab.candidates.custom import CandidateFileError, load_file
+
+    assert candidate.path is not None
+    assert candidate.function is not None
+    try:
+        found = load_file(candidate.path, candidate.function, called_as=None)
+    except CandidateFileError as error:
+        raise UserError(f"candidate.path={candidate.path}: {error}") from None
+    return arrays, functools.partial(found, **candidate.options)
+
+
 def input_types(cell: Cell) -> dict[str, ArrayType]:
     """Shape and dtype of each array of a cell's program, by name, without drawing any values."""
     shape, policy = cell.problem_shape(), cell.policy()

@@ -21,7 +21,9 @@ _KNOWN = frozenset(
     value for value in vars(primitives).values() if isinstance(value, core.Primitive)
 )
 # Those of JAX that its public list leaves out; neither is lowered by the platform.
-_ALSO_KNOWN = frozenset({"pallas_call", "jit", "pjit", "reduce", "split", "square", "clamp", "copy"})
+_ALSO_KNOWN = frozenset(
+    {"pallas_call", "jit", "pjit", "reduce", "split", "square", "clamp", "copy"}
+)
 
 
 class CannotInterpret(Exception):  # noqa: N818 - it names the finding

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import resource
 import secrets
@@ -20,11 +19,6 @@ from lab.tpu.proof.sample import judge
 from lab.truth.problems import attention_problem, softmax_problem
 
 SOFT_MARGIN_S = 5  # between SIGXCPU and SIGKILL
-
-
-def fingerprint(stablehlo: str) -> str:
-    """Names a lowered program: two of one fingerprint are compiled alike."""
-    return hashlib.sha256(stablehlo.encode()).hexdigest()
 
 
 def prove_cell(payload: dict[str, Any]) -> dict[str, Any]:
@@ -48,7 +42,7 @@ def prove_cell(payload: dict[str, Any]) -> dict[str, Any]:
     device, _ = child.described_device(cell)
     with child.as_on(device):
         traced = child.trace(cell, device)
-        answer: dict[str, Any] = {"fingerprint": fingerprint(traced.lower().as_text())}
+        answer: dict[str, Any] = {"fingerprint": child.fingerprint(traced.lower().as_text())}
     seed = secrets.randbits(31)
     draw = softmax_problem if cell.config.scope.name == "softmax" else attention_problem
     problem = draw(cell.problem_shape(), cell.policy(), regime=cell.config.regime, seed=seed)

@@ -82,9 +82,7 @@ def _softmax(
                 problem,
                 logits=problem.logits[part],
                 cotangent=problem.cotangent[part],
-                mask=problem.mask[start:stop]
-                if shared
-                else problem.mask[b : b + 1, :, start:stop],
+                mask=problem.mask[start:stop] if shared else problem.mask[b : b + 1, :, start:stop],
             ),
             {name: array[part] for name, array in outputs.items()},
         )

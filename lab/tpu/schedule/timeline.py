@@ -27,10 +27,10 @@ class Machine:
 
     clock_ghz: float
     hbm_gb_s: float
-    dma_latency_ns: float = 600.0
-    read_share: float = 1.0
-    write_share: float = 1.0
-    piece_ns: float = 0.0
+    dma_latency_ns: float = 546.0
+    read_share: float = 0.967
+    write_share: float = 0.709
+    piece_ns: float = 0.392
     granule_bytes: int = 32
 
     @property
