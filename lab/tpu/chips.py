@@ -11,6 +11,14 @@ from lab.tpu.schedule.timeline import Machine
 NOT_VALIDATED = "estimates not validated"
 VALIDATED_LIBTPU = "0.0.42."
 """A newer compiler fuses otherwise: see evidence/tpu-v5e-compiled/newest."""
+# How copies behave: the four figures that fit 40 public timings of two kernels on a v5e best, by
+# least squares of the relative error (evidence/tpu-v5e-compiled/kernels.md). A stream that is read
+# and written in turn, as an elementwise kernel's, so reaches 82% of the datasheet's bandwidth.
+DMA_LATENCY_NS = 546.0
+READ_SHARE = 0.967
+WRITE_SHARE = 0.709
+PIECE_NS = 0.392  # for each stretch of HBM that a strided copy reads or writes
+
 # Without a public clock a schedule still has cycles, and its waits need some bandwidth per cycle.
 _NOMINAL_CLOCK_GHZ = 1.5
 _NARROW_MXU = frozenset({"v4", "v5e", "v5p"})
@@ -43,7 +51,14 @@ class Chip:
 
     def machine(self) -> Machine:
         """What executes a schedule; with a nominal clock, for waits alone, where none is public."""
-        return Machine(clock_ghz=self.clock_ghz or _NOMINAL_CLOCK_GHZ, hbm_gb_s=self.hbm_gb_s)
+        return Machine(
+            clock_ghz=self.clock_ghz or _NOMINAL_CLOCK_GHZ,
+            hbm_gb_s=self.hbm_gb_s,
+            dma_latency_ns=DMA_LATENCY_NS,
+            read_share=READ_SHARE,
+            write_share=WRITE_SHARE,
+            piece_ns=PIECE_NS,
+        )
 
     @property
     def mxu_width(self) -> int:

@@ -27,8 +27,8 @@ from lab.tpu.chips import Chip
 from lab.tpu.roofline import Floor
 
 RULE = (
-    "xla: cost_model, else schedule; xla that only moves values: schedule or channel; xla's copies: "
-    "channel; pallas: schedule, else static_profile above its floor"
+    "xla: cost_model, else schedule; xla that only moves values: schedule or channel; "
+    "xla's copies: channel; pallas: schedule, else static_profile above its floor"
 )
 CEILING_FACTOR = 1000.0
 CEILING_MS = 10.0

@@ -20,7 +20,7 @@ from lab.records import (
 from lab.tpu import estimate
 from lab.tpu.analysis import Program
 from lab.tpu.chips import Chip
-from lab.tpu.compile.child import Answer
+from lab.tpu.compile.answers import Answer
 from lab.tpu.estimate import Estimate, OpCycles
 from lab.tpu.roofline import Floor, Work
 from lab.tpu.schedule.utilization import LoopUse

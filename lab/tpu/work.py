@@ -8,7 +8,7 @@ at the least, which a better program may undercut; attention has its own formula
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxprs_in_params
 
@@ -35,8 +35,8 @@ def _of_equation(equation: JaxprEqn) -> int:
     name, params = equation.primitive.name, equation.params
     if name == "dot_general":
         (contracted, _), _ = params["dimension_numbers"]
-        left, result = equation.invars[0].aval, equation.outvars[0].aval
-        return 2 * prod(result.shape) * prod(left.shape[axis] for axis in contracted)
+        left, result = (_shape(v) for v in (equation.invars[0], equation.outvars[0]))
+        return 2 * prod(result) * prod(left[axis] for axis in contracted)
     inside = [_flops(inner) for inner in jaxprs_in_params(params)]
     if not inside or name == "while":  # as often as its condition says, perhaps never
         return 0
@@ -48,3 +48,7 @@ def _of_equation(equation: JaxprEqn) -> int:
         grid = getattr(params.get("grid_mapping"), "grid", ())
         return prod(size for size in grid if isinstance(size, int)) * sum(inside)
     return sum(inside)
+
+
+def _shape(value: Any) -> tuple[int, ...]:  # noqa: ANN401 - jax's variables and literals
+    return tuple(value.aval.shape)

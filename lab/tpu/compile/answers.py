@@ -1,8 +1,11 @@
-"""What the processes that compile and prove a cell answer, and the names of the files they leave."""
+"""What the process that compiles a cell answers, and the names of the files it leaves."""
 
 from __future__ import annotations
 
-from lab.records import CompileBoundary, Model
+from pydantic import Field
+
+from lab.model import Model
+from lab.records import CompileBoundary
 
 STABLEHLO_FILE, HLO_FILE = "stablehlo.mlir", "hlo.txt"
 
@@ -29,6 +32,6 @@ class Answer(Model):
     fingerprint: str | None = None
     work_flops: int = 0
     work_bytes: int = 0
-    memory: dict[str, int] = {}
-    seconds: dict[str, float] = {}
+    memory: dict[str, int] = Field(default_factory=dict)
+    seconds: dict[str, float] = Field(default_factory=dict)
     refusal: Refusal | None = None

@@ -67,7 +67,7 @@ def _values(
 def _words(type_: str, values: list[int]) -> dict[int, int] | None:
     """Where the elements of an array stand in scalar memory, by its tiling; None: another one.
 
-    A tile of r rows of 128 elements narrower than a word packs 32 / bits rows into one row of words.
+    A tile of rows of 128 elements narrower than a word packs 32 / bits rows into one row of words.
     """
     match = _TYPE.match(type_)
     if match is None:

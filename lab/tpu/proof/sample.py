@@ -121,7 +121,7 @@ def _attention(
 def _runs(
     batches: int, heads: int, rows: int, draw: np.random.Generator
 ) -> Iterator[tuple[int, int, int, int]]:
-    """(batch, head, first row, row after the last): at least one in each part, one for each head."""
+    """(batch, head, first row, row after the last): each part and each head at least once."""
     pairs = [(b, h) for b in range(batches) for h in range(heads)]
     draw.shuffle(pairs)
     run, parts = min(RUN, rows), min(PARTS, -(-rows // RUN))

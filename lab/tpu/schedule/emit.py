@@ -205,7 +205,8 @@ class Emitter:
         code = f"copy(t + {offset}, {', '.join(given)})"
         if instruction.opcode.endswith("_to_smem"):
             code += f"; overwrite({self.operand(target)})"
-            if (words := self._words.get(self._origin(source))) is not None:
+            origin = self._origin(source)
+            if origin is not None and (words := self._words.get(origin)) is not None:
                 self._filled.append(words)
                 code += f"; fill({self.operand(target)}, w[{len(self._filled) - 1}])"
         return code

@@ -115,8 +115,7 @@ def loop_utilization(schedule: Schedule, estimate: ScheduleEstimate, slots: Slot
 
 
 def copy_trips(schedule: Schedule, estimate: ScheduleEstimate) -> tuple[int, int]:
-    """How often the innermost loops with copies of their own went round, the most of all of them,
-    and the cycles that loop took; (0, 0) without any.
+    """Trips of the loop with copies that went round most often, and its cycles; (0, 0) without one.
 
     A Pallas grid is such a loop, and so is a kernel's own loop around its copies.
     """
