@@ -122,24 +122,33 @@ def of_problem(
     kernel: Kernel, problem: AttentionProblem | SoftmaxProblem, *, backward: bool
 ) -> Program:
     """The program that runs `kernel` on `problem`."""
-    results: tuple[str, ...]
     if isinstance(problem, SoftmaxProblem):
-        arrays = {"logits": problem.logits, "mask": problem.mask}
-        called, results = _softmax(kernel, backward=backward), ("p", "dlogits")
+        called = _softmax(kernel, backward=backward)
     else:
-        arrays = {"q": problem.q, "k": problem.k, "v": problem.v}
-        if problem.key_mask is not None:
-            arrays["key_mask"] = problem.key_mask
         called = _attention(
             kernel.attention,
             causal=problem.causal,
             has_key_mask=problem.key_mask is not None,
             backward=backward,
         )
+    return Program(called, *inputs_and_results(problem, backward=backward), problem)
+
+
+def inputs_and_results(
+    problem: AttentionProblem | SoftmaxProblem, *, backward: bool
+) -> tuple[dict[str, np.ndarray[Any, Any]], tuple[str, ...]]:
+    """The arrays that a problem's program takes, by name, and the names of its results."""
+    if isinstance(problem, SoftmaxProblem):
+        arrays = {"logits": problem.logits, "mask": problem.mask}
+        results: tuple[str, ...] = ("p", "dlogits")
+    else:
+        arrays = {"q": problem.q, "k": problem.k, "v": problem.v}
+        if problem.key_mask is not None:
+            arrays["key_mask"] = problem.key_mask
         results = ("out", "dq", "dk", "dv")
     if backward:
         arrays["cotangent"] = problem.cotangent
-    return Program(called, arrays, results if backward else results[:1], problem)
+    return arrays, results if backward else results[:1]
 
 
 def function(cell: Cell, *, interpret: kernels.Interpret) -> Callable[..., tuple[jax.Array, ...]]:
@@ -155,6 +164,23 @@ def function(cell: Cell, *, interpret: kernels.Interpret) -> Callable[..., tuple
         has_key_mask=shape.padding != "none",
         backward=backward,
     )
+
+
+def compiled_function(cell: Cell) -> tuple[dict[str, ArrayType], Callable[..., Any]]:
+    """What task=compile compiles: its arrays by name, and the function of them in that order."""
+    candidate = cell.config.candidate
+    if candidate.contract == "attention":
+        return input_types(cell), function(cell, interpret=False)
+    arrays = {n: (tuple(map(int, sizes)), str(d)) for n, (d, *sizes) in candidate.arguments.items()}
+    from lab.candidates.custom import CandidateFileError, load_file
+
+    assert candidate.path is not None
+    assert candidate.function is not None
+    try:
+        found = load_file(candidate.path, candidate.function, called_as=None)
+    except CandidateFileError as error:
+        raise UserError(f"candidate.path={candidate.path}: {error}") from None
+    return arrays, functools.partial(found, **candidate.options)
 
 
 def input_types(cell: Cell) -> dict[str, ArrayType]:

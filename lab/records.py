@@ -144,6 +144,7 @@ class CompileFiles(Model):
 
     stablehlo: str
     hlo: str
+    dumps: str | None = None
 
 
 class PallasCall(Model):
@@ -197,20 +198,44 @@ class CompileWork(Model):
     peak_tflops: float = Field(gt=0)
     peak_hbm_gb_s: float = Field(gt=0)
     peak_source: str
+    most_flops: int | None = None
+
+
+class CompileProof(Model):
+    """Whether the compiled program's values were proved; `proved` is null where `reason` says why.
+
+    `rows` of `of_rows` query rows were judged against the float64 oracle on inputs of `seed`;
+    `error` is the worst in units of the rounding bound. `fingerprint` names the lowered program.
+    """
+
+    proved: bool | None
+    reason: str | None
+    fingerprint: str | None = None
+    seed: int | None = None
+    rows: int | None = None
+    of_rows: int | None = None
+    error: float | None = None
+    seconds: float | None = None
 
 
 class CompileOp(Model):
-    """One timed op: cycles of one execution by each source, and the source that counts."""
+    """One timed op: cycles of one execution by each source, and the source that counts.
+
+    A `copy` is an asynchronous copy of XLA's; its `channel_cycles` are what the program waits for
+    it. Those of an op that only moves values are what its bytes need on the channel to HBM.
+    """
 
     name: str
-    kind: Literal["xla", "pallas"]
+    kind: Literal["xla", "pallas", "copy"]
     count: int = Field(ge=1)
     contains: list[str]
     estimated_cycles: int | None
-    source: Literal["cost_model", "static_profile", "schedule"] | None
+    source: Literal["cost_model", "static_profile", "schedule", "channel"] | None
     cost_model_cycles: int | None
     static_profile_cycles: int | None
     schedule_cycles: int | None
+    channel_cycles: int | None = None
+    hbm_bytes: int | None = None
     schedule_problem: str | None
     scoped_vmem_bytes: int = Field(ge=0)
 
@@ -234,7 +259,8 @@ class CompileSection(Model):
     """`compile` of a result: what the TPU compiler made of a cell, and the device time it expects.
 
     A `*_ms` of a source is null unless the source has a figure for every op. `estimated_ms` follows
-    `rule`; where it is null, `no_estimate` says why. `label` must stand beside every time.
+    `rule`; where it is null, `no_estimate` says why. `label` must stand beside every time. Only
+    where `values_proved` is true may an estimate be compared, or enter a table.
     """
 
     target: str
@@ -259,6 +285,9 @@ class CompileSection(Model):
     schedule_ms: float | None
     estimated_ms: float | None
     no_estimate: str | None
+    values_proved: bool | None = None
+    proof: CompileProof | None = None
+    scalars: dict[str, list[int]] = Field(default_factory=dict)
     floor_share: float | None
     achieved_tflops: float | None
     ops: list[CompileOp]

@@ -29,12 +29,15 @@ class CandidateFileError(Exception):
     """The file or its function cannot be used; the message is one line and says why."""
 
 
-def load_file(path: str | Path, function: str) -> Callable[..., Any]:
+def load_file(
+    path: str | Path, function: str, called_as: str | None = CALLED_AS
+) -> Callable[..., Any]:
     """Import the file in place, its folder first on `sys.path`, and return its function.
 
     Args:
         path: a Python file.
         function: the name, in that file, of `attention(q, k, v, *, causal, key_mask, scale)`.
+        called_as: the arguments it must take; None for any.
 
     Raises:
         CandidateFileError: missing, unreadable, a syntax error, raises while it is imported, lacks
@@ -52,7 +55,8 @@ def load_file(path: str | Path, function: str) -> Callable[..., Any]:
         raise CandidateFileError(
             f"{function!r} in {file.name} is not a function but of type {kind}"
         )
-    _check_signature(found, function)
+    if called_as is not None:
+        _check_signature(found, function)
     return found
 
 

@@ -27,6 +27,7 @@ from lab.worker import PACKAGE_ROOT
 
 # The tiers of lab/grading/judge/tiers.py, which takes longer to import than a command line should.
 TIER_NAMES = ("fp32", "bf16", "bf16_scores", "bf16_accumulate")
+ARGUMENT_DTYPES = ("bfloat16", "float32", "int32", "int16", "int8", "uint8", "bool")
 
 
 class Direction(StrEnum):
@@ -42,6 +43,13 @@ class Causality(StrEnum):
     both = "both"
     causal = "causal"
     full = "full"
+
+
+class Contract(StrEnum):
+    """What a stranger's function is: the lab's attention, or any function of arrays."""
+
+    attention = "attention"
+    function = "function"
 
 
 class BackwardSupport(StrEnum):
@@ -132,6 +140,9 @@ class CandidateConfig:
     function: str | None = None
     # A stranger's file.
     path: str | None = None
+    contract: Contract = Contract.attention
+    arguments: dict[str, list[Any]] = field(default_factory=dict)  # of a function: [dtype, sizes]
+    options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of a function
     claims: str | None = None  # pallas
     backward: BackwardSupport = BackwardSupport.auto
     tier: str | None = None  # fp32 | bf16 | bf16_scores | bf16_accumulate; None: the policy's
@@ -201,6 +212,17 @@ class BenchmarkConfig:
 
 
 @dataclass
+class CompileConfig:
+    """What a compiled cell is asked beyond its time; what each key means is in conf/config.yaml."""
+
+    prove: bool = True
+    prove_cpu_s: int = 40
+    profile: bool = False
+    keep_dumps: bool = False
+    scalars: dict[str, list[int]] = field(default_factory=dict)
+
+
+@dataclass
 class RubricConfig:
     """How a scorecard becomes an exit code."""
 
@@ -263,6 +285,7 @@ class LabConfig:
     deadline_s: float = 600.0
     resume: bool = True
     benchmark: BenchmarkConfig = field(default_factory=BenchmarkConfig)
+    compile: CompileConfig = field(default_factory=CompileConfig)
     rubric: RubricConfig = field(default_factory=RubricConfig)
     audit: AuditConfig = field(default_factory=AuditConfig)
     report: ReportConfig = field(default_factory=ReportConfig)
@@ -356,6 +379,13 @@ def _check_groups(config: LabConfig) -> None:
     for key in ("max_regression", "threshold"):
         value = getattr(config.compare, key)
         _require(value >= 0, f"compare.{key}", value, "a number of at least 0")
+    _require(
+        config.compile.prove_cpu_s >= 1,
+        "compile.prove_cpu_s",
+        config.compile.prove_cpu_s,
+        "whole seconds of at least 1",
+    )
+    _check_contract(config)
     _one_of("audit.size", config.audit.size, ("quick", "full"))
     _require(config.audit.workers >= 1, "audit.workers", config.audit.workers, "at least 1")
     fail_under = config.rubric.fail_under
@@ -365,6 +395,38 @@ def _check_groups(config: LabConfig) -> None:
     for key in ("clock_ghz", "bf16_tflops", "hbm_gb_s", "hbm_gib", "vmem_mib"):
         value = getattr(target, key)
         _require(value is None or value > 0, f"target.{key}", value, "a number above 0")
+
+
+def _check_contract(config: LabConfig) -> None:
+    """A function of arrays is compiled, and needs their dtypes and sizes; nothing else takes it."""
+    candidate = config.candidate
+    if candidate.contract is Contract.attention:
+        given = [name for name in ("arguments", "options") if getattr(candidate, name)]
+        if given:
+            raise UserError(
+                f"candidate.{given[0]} is for candidate.contract=function; an attention is called "
+                "with the arrays of the shape"
+            )
+        return
+    if candidate.kind != "custom" or config.task.name != "compile":
+        raise UserError(
+            "candidate.contract=function is for task=compile candidate=custom: the lab knows no "
+            "right answer of any function but attention"
+        )
+    if not candidate.arguments:
+        raise UserError(
+            "candidate.contract=function needs its arrays: "
+            "'candidate.arguments={a:[bfloat16,8192,8192],b:[bfloat16,8192,8192]}'"
+        )
+    for name, array in candidate.arguments.items():
+        dtype, sizes = (array[0], array[1:]) if array else (None, [])
+        if dtype not in ARGUMENT_DTYPES or not all(
+            isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in sizes
+        ):
+            raise UserError(
+                f"candidate.arguments.{name}={array}: give a dtype and its sizes, such as "
+                f"[bfloat16,8192,8192]; dtypes are {', '.join(ARGUMENT_DTYPES)}"
+            )
 
 
 def _check_custom(candidate: CandidateConfig) -> None:

@@ -22,7 +22,8 @@ CLAIMS: Mapping[Evidence, str] = {
 BASELINE = "xla"
 # The two sides of a comparison differ in these alone.
 _MAY_DIFFER = (
-    "kernel", "candidate", "resume", "deadline_s", "release", "campaign", "report", "compare"
+    "kernel", "candidate", "resume", "deadline_s", "release", "campaign", "report", "compare",
+    "compile",
 )  # fmt: skip
 _NO_OPTION = ("name", "module", "constraints")
 
@@ -86,10 +87,14 @@ def reading_order(result: Result) -> tuple[str | int, ...]:
 
 
 def time_ms(result: Result) -> float | None:
-    """What a comparison compares: the median of a timed case, the estimate of a compiled one."""
+    """What a comparison compares: the median of a timed case, the estimate of a compiled one.
+
+    An estimate is one of the program that was asked for only where its values were proved.
+    """
     if result.benchmark is not None:
         return result.benchmark.median_ms
-    return result.compile.estimated_ms if result.compile else None
+    made = result.compile
+    return made.estimated_ms if made and made.values_proved else None
 
 
 def case_key(result: Result) -> str:

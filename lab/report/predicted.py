@@ -104,15 +104,16 @@ def section(results: Sequence[Result], baseline: str = "xla") -> str:
 
 def slowdowns(cells: Sequence[Result], baseline: str) -> dict[str, Slowdown]:
     """Each kernel's ratios to the baseline's cell of the same case, by cell id."""
-    base = {_case(r): r for r in cells if label(r) == baseline and _section(r).estimated_ms}
+    base = {_case(r): r for r in cells if label(r) == baseline and _proved_ms(r)}
     found = {}
     for result in cells:
         other = base.get(_case(result))
         mine = _section(result)
-        if other is None or label(result) == baseline or not mine.estimated_ms:
+        if other is None or label(result) == baseline or not _proved_ms(result):
             continue
         theirs = _section(other)
         assert theirs.estimated_ms
+        assert mine.estimated_ms
         by_schedule = None
         if _above_floor(mine.schedule_ms, mine) and _above_floor(theirs.schedule_ms, theirs):
             assert mine.schedule_ms
@@ -132,7 +133,7 @@ def against_published(cells: Sequence[Result]) -> list[Point]:
     }
     points = []
     for result in cells:
-        cell, estimated = result.cell, _section(result).estimated_ms
+        cell, estimated = result.cell, _proved_ms(result)
         same = (cell.target, cell.direction, cell.dtype, cell.shape) == (
             "v5e", "forward", "bf16", "published",
         )  # fmt: skip
@@ -156,6 +157,12 @@ def _section(result: Result) -> CompileSection:
     return result.compile
 
 
+def _proved_ms(result: Result) -> float | None:
+    """The estimate of a program whose values were proved."""
+    section = _section(result)
+    return section.estimated_ms if section.values_proved else None
+
+
 def _row(result: Result, ratio: Slowdown | None) -> dict[str, object]:
     c, cell = _section(result), result.cell
     return {
@@ -171,6 +178,7 @@ def _row(result: Result, ratio: Slowdown | None) -> dict[str, object]:
         "label": c.label,
         **{source: getattr(c, source) for source in _SOURCES},
         "no_estimate": c.no_estimate,
+        "values_proved": c.values_proved,
         "floor_ms": c.floor_ms,
         "floor_bound_by": c.floor_bound_by,
         "floor_share": c.floor_share,

@@ -9,22 +9,23 @@ import gzip
 import importlib.util
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from lab import records
 from lab.cells.cell import Cell, Outcome
 from lab.errors import UnsupportedCell, UserError
-from lab.records import CompileSection
+from lab.records import CompileFiles, CompileSection
 from lab.report.compiled import summary
 from lab.tpu import analysis, chips, roofline
 from lab.tpu import record as section
 from lab.tpu.chips import Chip
 from lab.tpu.compile import compiler, failures
-from lab.tpu.compile.compiler import ERROR_FILE, HLO_FILE, STABLEHLO_FILE, Compiled
+from lab.tpu.compile.answers import HLO_FILE, STABLEHLO_FILE
+from lab.tpu.compile.compiler import ERROR_FILE, Compiled
 from lab.tpu.hlo.text import UnrecognisedHloError
 
 COMPRESS_ABOVE_BYTES = 256 * 1024
 SUMMARY_FILE = "summary.md"
+DUMPS_DIRECTORY = "dumps"
 
 
 def preflight(cell: Cell) -> None:  # noqa: ARG001 - the interface of a task
@@ -52,47 +53,69 @@ def run(cell: Cell, directory: Path) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="lab-compile-") as name:
         scratch = Path(name)
         compiled = compiler.run(cell, scratch, directory)
-        if (refusal := compiled.answer.get("refusal")) is not None:
-            records.write_atomically(directory / ERROR_FILE, refusal["text"])
-            raise UnsupportedCell(f"{chip.name}: {failures.explain(refusal['message'])}")
+        if (refusal := compiled.answer.refusal) is not None:
+            records.write_atomically(directory / ERROR_FILE, refusal.text)
+            raise UnsupportedCell(f"{chip.name}: {failures.explain(refusal.message)}")
         built = _section(cell, chip, compiled, scratch, directory)
-    text = summary(CompileSection.model_validate(built))
-    records.write_atomically(directory / SUMMARY_FILE, text)
-    device = {**compiled.answer["device"], "platform": "tpu"}
+    records.write_atomically(directory / SUMMARY_FILE, summary(built))
+    answer = compiled.answer
     return Outcome(
-        section=built,
-        evidence="compiled" if built["estimated_ms"] is None else "estimated",
+        section=built.model_dump(mode="json"),
+        evidence="compiled" if built.estimated_ms is None else "estimated",
         interpret=False,
         cache_state="cold",
-        device=device if compiled.answer["attached"] else {**device, "device_count": 0},
+        device={
+            "platform": "tpu",
+            "device_kind": answer.device_kind,
+            "device_count": int(answer.attached),
+        },
     )
 
 
 def _section(
     cell: Cell, chip: Chip, compiled: Compiled, scratch: Path, directory: Path
-) -> dict[str, Any]:
+) -> CompileSection:
     stablehlo = (scratch / STABLEHLO_FILE).read_text()
     hlo_text = (scratch / HLO_FILE).read_text()
+    config = cell.config
+    scalars = {name: list(map(int, v)) for name, v in config.compile.scalars.items()}
     try:
-        program = analysis.analyse(hlo_text, compiled.profile, compiled.dump, chip)
+        program = analysis.analyse(hlo_text, compiled.profile, compiled.dump, chip, scalars)
     except UnrecognisedHloError as error:
         program = analysis.Program((), {}, {}, (str(error),), {}, ())
-    work = roofline.work(
-        cell.problem_shape(), cell.policy(), cell.config.scope.name, str(cell.config.direction)
-    )
+    if config.candidate.contract == "function":
+        work = roofline.Work(compiled.answer.work_flops, compiled.answer.work_bytes)
+    else:
+        work = roofline.work(
+            cell.problem_shape(), cell.policy(), config.scope.name, str(config.direction)
+        )
     return section.build(
         compiled.answer,
         program,
         chip,
         work,
         roofline.floor(work, chip),
-        files={
-            "stablehlo": _keep(directory, STABLEHLO_FILE, stablehlo),
-            "hlo": _keep(directory, HLO_FILE, hlo_text),
-        },
+        proof=compiled.proof,
+        scalars=scalars,
+        files=CompileFiles(
+            stablehlo=_keep(directory, STABLEHLO_FILE, stablehlo),
+            hlo=_keep(directory, HLO_FILE, hlo_text),
+            dumps=_keep_dumps(directory, compiled.dump) if config.compile.keep_dumps else None,
+        ),
         stablehlo=stablehlo,
         warnings=compiled.warnings,
     )
+
+
+def _keep_dumps(directory: Path, dump: Path | None) -> str | None:
+    """Keep the schedules and the slot use that an estimate was read from, compressed."""
+    if dump is None:
+        return None
+    kept = directory / DUMPS_DIRECTORY
+    kept.mkdir(exist_ok=True)
+    for file in sorted(dump.glob("*.txt")):
+        (kept / f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes(), mtime=0))
+    return DUMPS_DIRECTORY
 
 
 def _keep(directory: Path, name: str, text: str) -> str:

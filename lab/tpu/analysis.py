@@ -5,24 +5,26 @@ A pure function of files, so that a dump made anywhere can be read again without
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from lab.tpu.chips import Chip
-from lab.tpu.estimate import OpCycles
+from lab.tpu.estimate import OpCycles, choose
 from lab.tpu.hlo import ops as hlo
+from lab.tpu.hlo import overlap
 from lab.tpu.hlo.text import UnrecognisedHloError
 from lab.tpu.schedule import bundles, utilization
 from lab.tpu.schedule import execute as schedule
 from lab.tpu.schedule.bundles import UnrecognisedDump
 from lab.tpu.schedule.execute import NoEstimate, ScheduleEstimate
+from lab.tpu.schedule.issued import most_flops
 from lab.tpu.schedule.timeline import Machine
 from lab.tpu.schedule.utilization import LoopUse
 
 LEAST_SHARE = 0.03  # loops that take less of an op are not worth a row
 BOUND_OPS = 3  # how many ops, the longest ones, are looked at
-# Without a public clock a schedule still has cycles, and its waits need some bandwidth per cycle.
-_NOMINAL_CLOCK_GHZ = 1.5
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,9 @@ class Program:
         problems: why the list of ops is incomplete, if it is.
         loops: op -> its loops, the longest first, for the longest ops.
         unread: why parts of the dump say nothing here.
+        most_flops: that the instructions can have done as they ran; None where one did not run.
+        bundles: op -> length of its schedule.
+        copy_trips: op -> how often its busiest loop with copies ran, and the cycles it took.
     """
 
     ops: tuple[OpCycles, ...]
@@ -44,6 +49,9 @@ class Program:
     problems: tuple[str, ...]
     loops: dict[str, tuple[LoopUse, ...]]
     unread: tuple[str, ...]
+    most_flops: int | None = None
+    bundles: Mapping[str, int] = field(default_factory=dict)
+    copy_trips: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,13 @@ class _Executed:
     unread: bool
 
 
-def analyse(hlo_text: str, profile_text: str | None, dump: Path | None, chip: Chip) -> Program:
+def analyse(
+    hlo_text: str,
+    profile_text: str | None,
+    dump: Path | None,
+    chip: Chip,
+    scalars: Mapping[str, Sequence[int]] = MappingProxyType({}),
+) -> Program:
     """Read a compiled program.
 
     Args:
@@ -62,27 +76,45 @@ def analyse(hlo_text: str, profile_text: str | None, dump: Path | None, chip: Ch
         profile_text: the HLO of the same program as compiled with static profiles, or None.
         dump: the directory of schedules, or None.
         chip: that it was compiled for.
+        scalars: argument -> the integers that it is declared to hold.
 
     Raises:
         UnrecognisedHloError: the HLO text is of another format.
     """
-    module = hlo.read(hlo_text)
+    module = hlo.read(hlo_text, scalars)
     profiled = _profiles(profile_text)
-    machine = chip.machine() or Machine(clock_ghz=_NOMINAL_CLOCK_GHZ, hbm_gb_s=chip.hbm_gb_s)
-    executed = {counted.op.name: _execute(dump, counted.op.name, machine) for counted in module.ops}
-    ops = tuple(_cycles(counted, executed[counted.op.name], profiled) for counted in module.ops)
+    machine = chip.machine()
+    timed = [c for c in module.ops if not (c.op.starts_copy or c.op.ends_copy)]
+    executed = {counted.op.name: _execute(dump, counted, machine) for counted in timed}
+    cycles = {c.op.name: _cycles(c, executed[c.op.name], profiled, machine) for c in timed}
+    spent = {name: found[1] for name, op in cycles.items() if (found := choose(op, chip))}
+    waits = overlap.waits(module.ops, spent, machine)
+    ops = tuple(
+        cycles[c.op.name] if c.op.name in cycles else _copy(c, waits[c.op.name])
+        for c in module.ops
+        if not c.op.starts_copy
+    )
     loops, unread = _loops(dump, ops, executed)
+    problems = (e.problem for e in executed.values() if e.unread and e.problem)
+    flops = [
+        most_flops(e.program, e.result.runs, chip.mxu_width) * c.count
+        for c in timed
+        if (e := executed[c.op.name]).program and e.result
+    ]
     return Program(
         ops=ops,
         contains={counted.op.name: counted.contains for counted in module.ops},
         scoped_vmem_bytes={c.op.name: c.op.scoped_vmem_bytes for c in module.ops},
         problems=module.problems,
         loops=loops,
-        unread=tuple(
-            dict.fromkeys(
-                (*(e.problem for e in executed.values() if e.unread and e.problem), *unread)
-            )
-        ),
+        unread=tuple(dict.fromkeys((*problems, *unread))),
+        most_flops=sum(flops) if len(flops) == len(timed) and not module.problems else None,
+        bundles={name: len(e.program.bundles) for name, e in executed.items() if e.program},
+        copy_trips={
+            name: utilization.copy_trips(e.program, e.result)
+            for name, e in executed.items()
+            if e.program and e.result
+        },
     )
 
 
@@ -97,7 +129,8 @@ def _profiles(text: str | None) -> dict[str, int]:
     return {c.op.name: c.op.static_profile_cycles for c in ops if c.op.static_profile_cycles}
 
 
-def _execute(dump: Path | None, op: str, machine: Machine) -> _Executed:
+def _execute(dump: Path | None, counted: hlo.Counted, machine: Machine) -> _Executed:
+    op = counted.op.name
     if dump is None:
         return _Executed(None, None, "no schedule was dumped", unread=True)
     path = bundles.find_dump(dump, op)
@@ -105,7 +138,7 @@ def _execute(dump: Path | None, op: str, machine: Machine) -> _Executed:
         return _Executed(None, None, f"this libtpu dumped no schedule of {op}", unread=True)
     try:
         program = bundles.parse(bundles.read_text(path), name=op)
-        result = schedule.execute(program, machine)
+        result = schedule.execute(program, machine, counted.words)
     except UnrecognisedDump as error:
         return _Executed(None, None, f"unknown format of a schedule: {error}", unread=True)
     if isinstance(result, NoEstimate):
@@ -116,11 +149,14 @@ def _execute(dump: Path | None, op: str, machine: Machine) -> _Executed:
     return _Executed(program, result, None, unread=False)
 
 
-def _cycles(counted: hlo.Counted, executed: _Executed, profiled: dict[str, int]) -> OpCycles:
+def _cycles(
+    counted: hlo.Counted, executed: _Executed, profiled: dict[str, int], machine: Machine
+) -> OpCycles:
     op = counted.op
+    moves = counted.moves and not op.is_pallas
     return OpCycles(
         name=op.name,
-        pallas=op.is_pallas,
+        kind="pallas" if op.is_pallas else "xla",
         count=counted.count,
         hbm_output_bytes=op.hbm_output_bytes,
         cost_model=op.cost_model_cycles,
@@ -128,6 +164,23 @@ def _cycles(counted: hlo.Counted, executed: _Executed, profiled: dict[str, int])
         schedule=executed.result.cycles if executed.result else None,
         schedule_problem=executed.problem,
         schedule_unread=executed.unread,
+        moves=moves,
+        channel=round(machine.channel_cycles(counted.hbm_bytes)) if moves else None,
+        hbm_bytes=counted.hbm_bytes,
+    )
+
+
+def _copy(counted: hlo.Counted, waited: int) -> OpCycles:
+    return OpCycles(
+        name=counted.op.name,
+        kind="copy",
+        count=counted.count,
+        hbm_output_bytes=counted.op.hbm_output_bytes,
+        cost_model=None,
+        static_profile=None,
+        schedule=None,
+        channel=waited,
+        hbm_bytes=counted.hbm_bytes,
     )
 
 
@@ -138,7 +191,7 @@ def _loops(
     unread: list[str] = []
     longest = sorted(ops, key=lambda op: -(op.schedule or 0) * op.count)[:BOUND_OPS]
     for op in longest:
-        run = executed[op.name]
+        run = executed.get(op.name, _Executed(None, None, None, unread=False))
         if run.program is None or run.result is None or dump is None:
             continue
         slots = bundles.find_slots(dump, op.name)

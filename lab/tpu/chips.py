@@ -11,6 +11,17 @@ from lab.tpu.schedule.timeline import Machine
 NOT_VALIDATED = "estimates not validated"
 VALIDATED_LIBTPU = "0.0.42."
 """A newer compiler fuses otherwise: see evidence/tpu-v5e-compiled/newest."""
+# How copies behave: the four figures that fit 40 public timings of two kernels on a v5e best, by
+# least squares of the relative error (evidence/tpu-v5e-compiled/kernels.md). A stream that is read
+# and written in turn, as an elementwise kernel's, so reaches 82% of the datasheet's bandwidth.
+DMA_LATENCY_NS = 546.0
+READ_SHARE = 0.967
+WRITE_SHARE = 0.709
+PIECE_NS = 0.392  # for each stretch of HBM that a strided copy reads or writes
+
+# Without a public clock a schedule still has cycles, and its waits need some bandwidth per cycle.
+_NOMINAL_CLOCK_GHZ = 1.5
+_NARROW_MXU = frozenset({"v4", "v5e", "v5p"})
 
 
 @dataclass(frozen=True)
@@ -38,11 +49,21 @@ class Chip:
         good = self.validated and libtpu.startswith(VALIDATED_LIBTPU)
         return None if good else NOT_VALIDATED
 
-    def machine(self) -> Machine | None:
-        """What executes a schedule; None without a clock."""
-        if self.clock_ghz is None:
-            return None
-        return Machine(clock_ghz=self.clock_ghz, hbm_gb_s=self.hbm_gb_s)
+    def machine(self) -> Machine:
+        """What executes a schedule; with a nominal clock, for waits alone, where none is public."""
+        return Machine(
+            clock_ghz=self.clock_ghz or _NOMINAL_CLOCK_GHZ,
+            hbm_gb_s=self.hbm_gb_s,
+            dma_latency_ns=DMA_LATENCY_NS,
+            read_share=READ_SHARE,
+            write_share=WRITE_SHARE,
+            piece_ns=PIECE_NS,
+        )
+
+    @property
+    def mxu_width(self) -> int:
+        """Rows and columns of a matrix unit: 128 up to v5, 256 since (at the most)."""
+        return 128 if self.name in _NARROW_MXU else 256
 
 
 def from_config(target: TargetConfig) -> Chip:

@@ -2,11 +2,17 @@
 
 The rule, the same for every cell (RULE):
 
-* an XLA op counts by XLA's cost model, and by the executed schedule where the model states nothing;
+* an XLA op that computes something counts by XLA's cost model, and by the executed schedule where
+  the model states nothing;
+* an XLA op that only moves values (a copy, cast, broadcast or transpose) counts by its executed
+  schedule or by the time that its bytes need on the channel to HBM, whichever is longer: the cost
+  model states many times what either takes;
+* XLA's asynchronous copies count by what the program waits for them;
 * a Pallas call counts by the executed schedule. libtpu's static profile takes its place only where
   this libtpu's schedule cannot be read; it must then stand at or above the call's own floor. It
   never stands in for a schedule that was read but hangs on data;
-* the sum, over the clock, must lie between the cell's floor and CEILING.
+* the sum, over the clock, must lie between the cell's floor and CEILING, and the instructions that
+  ran must be able to do the work's arithmetic.
 
 It is a time of the device. The host's dispatch comes on top and is never added here.
 """
@@ -18,13 +24,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lab.tpu.chips import Chip
+from lab.tpu.roofline import Floor
 
-RULE = "xla: cost_model, else schedule; pallas: schedule, else static_profile above its floor"
+RULE = (
+    "xla: cost_model, else schedule; xla that only moves values: schedule or channel; "
+    "xla's copies: channel; pallas: schedule, else static_profile above its floor"
+)
 CEILING_FACTOR = 1000.0
 CEILING_MS = 10.0
 _ANY_CLOCK_GHZ = 2.0  # where the clock is not public: no TPU's cycles are off by more than twice
 
-Source = Literal["cost_model", "static_profile", "schedule"]
+Source = Literal["cost_model", "static_profile", "schedule", "channel"]
 
 
 @dataclass(frozen=True)
@@ -32,14 +42,18 @@ class OpCycles:
     """A timed op of the program: cycles of one execution by each source, None where it has none.
 
     Attributes:
+        kind: `copy` for the end of an asynchronous copy.
         count: how often the program runs it.
+        moves: whether it only moves values.
         hbm_output_bytes: what one execution must write to HBM at the least.
+        channel: of a copy, what the program waits for it; of an op that only moves values, what
+            its bytes need on the channel to HBM.
         schedule_problem: why `schedule` is None.
         schedule_unread: whether that is because the dump is missing or of an unknown format.
     """
 
     name: str
-    pallas: bool
+    kind: Literal["xla", "pallas", "copy"]
     count: int
     hbm_output_bytes: int
     cost_model: int | None
@@ -47,6 +61,9 @@ class OpCycles:
     schedule: int | None
     schedule_problem: str | None = None
     schedule_unread: bool = False
+    moves: bool = False
+    channel: int | None = None
+    hbm_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -66,11 +83,15 @@ class Estimate:
 
 def choose(op: OpCycles, chip: Chip) -> tuple[Source, int] | None:
     """The source that RULE takes for an op, and its cycles for one execution; None for none."""
-    if not op.pallas and op.cost_model:
+    if op.kind == "copy":
+        return "channel", op.channel or 0
+    if op.moves and op.schedule and op.channel is not None:
+        return ("channel", op.channel) if op.channel > op.schedule else ("schedule", op.schedule)
+    if op.kind == "xla" and op.cost_model:
         return "cost_model", op.cost_model
     if op.schedule:
         return "schedule", op.schedule
-    if op.pallas and op.schedule_unread and op.static_profile and chip.clock_ghz:
+    if op.kind == "pallas" and op.schedule_unread and op.static_profile and chip.clock_ghz:
         least = op.hbm_output_bytes / chip.hbm_gb_s * chip.clock_ghz
         if op.static_profile >= least:
             return "static_profile", op.static_profile
@@ -78,7 +99,11 @@ def choose(op: OpCycles, chip: Chip) -> tuple[Source, int] | None:
 
 
 def estimate(
-    ops: Sequence[OpCycles], problems: Sequence[str], chip: Chip, floor_ms: float
+    ops: Sequence[OpCycles],
+    problems: Sequence[str],
+    chip: Chip,
+    floor: Floor,
+    most_flops: int | None = None,
 ) -> Estimate:
     """Sum the ops by each source and by RULE.
 
@@ -86,11 +111,16 @@ def estimate(
         ops: every op of the program that takes time.
         problems: why that list is incomplete, if it is.
         chip: gives the clock.
-        floor_ms: of the whole cell; see roofline.
+        floor: of the whole cell.
+        most_flops: that the program's instructions can have done as they ran; None: not known.
     """
 
     def total(source: Source) -> float | None:
-        return _total([(getattr(op, source), op.count) for op in ops], chip.clock_ghz, problems)
+        cycles = [
+            (op.channel or 0 if op.kind == "copy" else getattr(op, source) or None, op.count)
+            for op in ops
+        ]
+        return _total(cycles, chip.clock_ghz, problems)
 
     totals = (total("cost_model"), total("static_profile"), total("schedule"))
     reason = _refuse(ops, problems, chip)
@@ -99,10 +129,19 @@ def estimate(
     chosen = [(choose(op, chip), op.count) for op in ops]
     cycles = sum(c[1] * count for c, count in chosen if c is not None)
     ms = cycles / (chip.clock_ghz or _ANY_CLOCK_GHZ) * 1e-6
-    reason = _out_of_bounds(ms, floor_ms, cycles)
+    reason = _too_little_work(most_flops, floor) or _out_of_bounds(ms, floor.ms, cycles)
     if reason is None and chip.clock_ghz is None:
         reason = f"the clock of {chip.name} is not public, so its {cycles:,} cycles are no time"
     return Estimate(*totals, ms if reason is None else None, reason)
+
+
+def _too_little_work(most_flops: int | None, floor: Floor) -> str | None:
+    if most_flops is None or most_flops >= floor.flops:
+        return None
+    return (
+        f"the matrix and vector instructions that ran can have done {most_flops:.4g} FLOP at the "
+        f"most, and the visible work is {floor.flops:.4g} FLOP: the program leaves out part of it"
+    )
 
 
 def ceiling_ms(floor_ms: float) -> float:
@@ -113,7 +152,7 @@ def ceiling_ms(floor_ms: float) -> float:
 def _total(
     cycles: Sequence[tuple[int | None, int]], clock: float | None, problems: Sequence[str]
 ) -> float | None:
-    if clock is None or problems or not cycles or any(not c for c, _ in cycles):
+    if clock is None or problems or not cycles or any(c is None for c, _ in cycles):
         return None
     return sum(c * count for c, count in cycles if c) / clock * 1e-6
 
@@ -125,7 +164,7 @@ def _refuse(ops: Sequence[OpCycles], problems: Sequence[str], chip: Chip) -> str
         return "the program has no op that takes time"
     for op in ops:
         if choose(op, chip) is None:
-            kind = "Pallas call" if op.pallas else "op"
+            kind = "Pallas call" if op.kind == "pallas" else "op"
             return f"{kind} {op.name}: {op.schedule_problem or 'no source has cycles for it'}"
     return None
 

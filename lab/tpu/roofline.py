@@ -42,10 +42,11 @@ class Work:
 
 @dataclass(frozen=True)
 class Floor:
-    """max(flops / peak, bytes / bandwidth) and which of the two it is."""
+    """max(flops / peak, bytes / bandwidth), which of the two it is, and the flops."""
 
     ms: float
     bound_by: Literal["compute", "memory"]
+    flops: int
 
 
 def visible_pairs(q_len: int, kv_len: int, *, causal: bool) -> int:
@@ -93,4 +94,5 @@ def floor(work: Work, chip: Chip) -> Floor:
     """
     compute_ms = work.flops / chip.bf16_tflops * 1e-9
     memory_ms = work.hbm_bytes / chip.hbm_gb_s * 1e-6
-    return Floor(max(compute_ms, memory_ms), "compute" if compute_ms > memory_ms else "memory")
+    bound_by: Literal["compute", "memory"] = "compute" if compute_ms > memory_ms else "memory"
+    return Floor(max(compute_ms, memory_ms), bound_by, work.flops)

@@ -25,7 +25,7 @@ def test_only_v5e_by_the_validated_compiler_is_without_label(name: str) -> None:
     assert chip.label("0.0.50.1") == "estimates not validated"
 
 
-def test_a_chip_without_a_public_clock_executes_nothing() -> None:
+def test_a_chip_without_a_public_clock_executes_cycles_at_a_nominal_one() -> None:
     chip = chips.from_config(samples.cell("task=compile", "target=v6e").config.target)
     assert chip.clock_ghz is None
-    assert chip.machine() is None
+    assert chip.machine().clock_ghz == 1.5

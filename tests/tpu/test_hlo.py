@@ -17,7 +17,11 @@ def text(case: str, name: str = "hlo") -> str:
 
 def test_ops_of_xla_attention_with_their_cost_model_and_what_is_fused_in() -> None:
     program = hlo.read(text("xla-attention"))
-    found = {c.op.name: (c.count, c.op.cost_model_cycles, c.contains) for c in program.ops}
+    found = {
+        c.op.name: (c.count, c.op.cost_model_cycles, c.contains)
+        for c in program.ops
+        if not (c.op.starts_copy or c.op.ends_copy)
+    }
     assert found == {
         "iota_compare_fusion": (1, 2429, ()),
         "select_reduce_fusion": (1, 6122, ("dot", "reduce")),
@@ -41,7 +45,8 @@ def test_a_pallas_call_has_no_cost_model_and_a_profile_only_where_it_was_dumped(
 
 def test_an_op_in_a_loop_of_constant_length_counts_as_often_as_it_runs() -> None:
     program = hlo.read(text("loop"))
-    assert {c.op.name: c.count for c in program.ops} == {"copy.1": 1, "multiply_add_fusion.2": 7}
+    found = {c.op.name: c.count for c in program.ops if "copy-" not in c.op.opcode}
+    assert found == {"copy.1": 1, "multiply_add_fusion.2": 7}
     assert program.problems == ()
 
 

@@ -8,6 +8,7 @@ libtpu reads them once, when it is loaded.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.metadata
 import resource
 import time
@@ -19,20 +20,20 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 from jax.experimental import topologies
+from jax.extend.core import Jaxpr
 from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding, use_abstract_mesh
 
 from lab import programs
-from lab.candidates.custom import CandidateFileError
 from lab.cells.cell import Cell
 from lab.cells.config import from_plain
 from lab.errors import UnsupportedCell, UserError
-from lab.tpu import boundary
+from lab.records import CompileBoundary, XlaOwned
+from lab.tpu import boundary, work
+from lab.tpu.compile.answers import HLO_FILE, STABLEHLO_FILE, Answer, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-STABLEHLO_FILE = "stablehlo.mlir"
-HLO_FILE = "hlo.txt"
 # HLO names the source file of each op: keep it from the package on, not the machine's directories.
 _PATH_PREFIX = r".*/(?=lab/|jax/|site-packages/)"
 
@@ -45,27 +46,33 @@ def compile_cell(payload: dict[str, Any]) -> dict[str, Any]:
             `attached`, whether a TPU is there to compile for.
 
     Returns:
-        `device`, `versions`, `boundary`, and then `memory` and `seconds` of the steps, or, where
-        the compiler says no, `refusal` {stage, type, message, text}.
+        an `Answer`.
     """
     cell, directory = Cell(from_plain(payload["config"])), Path(payload["directory"])
-    device, on_attached = _device(cell, attached=payload["attached"])
-    answer: dict[str, Any] = {
-        "device": {"platform": "tpu", "device_kind": device.device_kind, "device_count": 1},
-        "attached": on_attached,
-        "versions": {
-            name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "libtpu")
-        },
-    }
+    device, on_attached = described_device(cell, attached=payload["attached"])
+    answer = Answer(
+        device_kind=device.device_kind,
+        attached=on_attached,
+        versions={name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "libtpu")},
+        boundary=CompileBoundary(pallas_calls=[], xla=XlaOwned(dots=0, reductions=0)),
+    )
     clock = _Stopwatch()
     try:
-        with _as_on(device):
-            traced = _trace(cell, device)
-            answer["boundary"] = boundary.describe(traced.jaxpr)
-            _refuse_interpreted(traced.jaxpr)
+        with as_on(device):
+            traced = trace(cell, device)
+            flops, moved = work.of_program(traced.jaxpr)
+            answer = answer.model_copy(
+                update={
+                    "boundary": boundary.describe(traced.jaxpr.jaxpr),
+                    "work_flops": flops,
+                    "work_bytes": moved,
+                }
+            )
+            _refuse_interpreted(traced.jaxpr.jaxpr)
             clock.lap("trace")
             lowered = traced.lower()
-            (directory / STABLEHLO_FILE).write_text(lowered.as_text())
+            stablehlo = lowered.as_text()
+            (directory / STABLEHLO_FILE).write_text(stablehlo)
             clock.lap("lower")
             compiled = lowered.compile()
             clock.lap("compile")
@@ -74,9 +81,20 @@ def compile_cell(payload: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:
         if clock.stage == "trace" and not _raised_by_pallas(error):
             raise  # a mistake in the program, not the compiler's judgement
-        return {**answer, "refusal": _refusal(clock.stage, error)}
+        refused = answer.model_copy(update={"refusal": _refusal(clock.stage, error)})
+        return refused.model_dump(mode="json")
     (directory / HLO_FILE).write_text(compiled.as_text())
-    return {**answer, "memory": _memory(compiled), "seconds": clock.seconds}
+    update = {
+        "fingerprint": fingerprint(stablehlo),
+        "memory": _memory(compiled),
+        "seconds": clock.seconds,
+    }
+    return answer.model_copy(update=update).model_dump(mode="json")
+
+
+def fingerprint(stablehlo: str) -> str:
+    """Names a lowered program: two of one fingerprint are compiled alike."""
+    return hashlib.sha256(stablehlo.encode()).hexdigest()
 
 
 def profile_cell(payload: dict[str, Any]) -> dict[str, Any]:
@@ -93,35 +111,33 @@ def profile_cell(payload: dict[str, Any]) -> dict[str, Any]:
         figures lies in `directory`.
     """
     cell, directory = Cell(from_plain(payload["config"])), Path(payload["directory"])
-    device, _ = _device(cell, attached=False)
-    with _as_on(device):
-        traced = _trace(cell, device)
-        owners = boundary.describe(traced.jaxpr)
-        if not owners["pallas_calls"]:
+    device, _ = described_device(cell)
+    with as_on(device):
+        traced = trace(cell, device)
+        owners = boundary.describe(traced.jaxpr.jaxpr)
+        if not owners.pallas_calls:
             return {"skipped": None}
-        if owners["xla"]["dots"] and cell.config.direction == "backward":
+        if owners.xla.dots and cell.config.direction == "backward":
             return {"skipped": "it takes libtpu too long where XLA owns products of a backward"}
-        limit = int(payload["cpu_limit_s" if owners["xla"]["dots"] else "pallas_cpu_limit_s"])
+        limit = int(payload["cpu_limit_s" if owners.xla.dots else "pallas_cpu_limit_s"])
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))  # SIGXCPU, then SIGKILL
         (directory / HLO_FILE).write_text(traced.lower().compile().as_text())
     return {"skipped": None}
 
 
-def _trace(cell: Cell, device: Any) -> Any:  # noqa: ANN401 - jax's stages and devices
+def trace(cell: Cell, device: Any) -> Any:  # noqa: ANN401 - jax's stages and devices
+    """The cell's program as jax traces it for a device: what is compiled and what is proved."""
     jax.config.update("jax_hlo_source_file_canonicalization_regex", _PATH_PREFIX)
     sharding = SingleDeviceSharding(device)
+    types, function = programs.compiled_function(cell)
     shapes = [
         jax.ShapeDtypeStruct(shape, jnp.dtype(dtype), sharding=sharding)
-        for shape, dtype in programs.input_types(cell).values()
+        for shape, dtype in types.values()
     ]
-    try:
-        function = programs.function(cell, interpret=False)
-    except CandidateFileError as error:
-        raise UserError(f"candidate.path={cell.config.candidate.path}: {error}") from None
     return jax.jit(function).trace(*shapes)
 
 
-def _refuse_interpreted(jaxpr: Any) -> None:  # noqa: ANN401 - jax's jaxpr types are private
+def _refuse_interpreted(jaxpr: Jaxpr) -> None:
     if interpreted := boundary.interpreted(jaxpr):
         raise UnsupportedCell(
             f"pallas_call {interpreted[0]} is in interpret mode, which no TPU compiler sees: "
@@ -129,7 +145,7 @@ def _refuse_interpreted(jaxpr: Any) -> None:  # noqa: ANN401 - jax's jaxpr types
         )
 
 
-def _device(cell: Cell, *, attached: bool) -> tuple[Any, bool]:
+def described_device(cell: Cell, *, attached: bool = False) -> tuple[Any, bool]:
     """The device to compile for: the attached chip where it is of the target's kind."""
     target = cell.config.target
     if attached:
@@ -154,7 +170,7 @@ def _device(cell: Cell, *, attached: bool) -> tuple[Any, bool]:
 
 
 @contextlib.contextmanager
-def _as_on(device: Any) -> Iterator[None]:  # noqa: ANN401 - jax's device types are not public
+def as_on(device: Any) -> Iterator[None]:  # noqa: ANN401 - jax's device types are not public
     """Show the chip to code that asks for it while it is traced or lowered.
 
     `//` in a kernel's index map asks for its generation; many a kernel asks for its platform.
@@ -180,13 +196,13 @@ def _raised_by_pallas(error: BaseException) -> bool:
     return "jax/_src/pallas/" in frames[-1].filename.replace("\\", "/") if frames else False
 
 
-def _refusal(stage: str, error: Exception) -> dict[str, str]:
-    return {
-        "stage": stage,
-        "type": type(error).__name__,
-        "message": str(error),
-        "text": "".join(traceback.format_exception(error)),
-    }
+def _refusal(stage: str, error: Exception) -> Refusal:
+    return Refusal(
+        stage=stage,
+        type=type(error).__name__,
+        message=str(error),
+        text="".join(traceback.format_exception(error)),
+    )
 
 
 def _memory(compiled: Any) -> dict[str, int]:  # noqa: ANN401 - jax's stages

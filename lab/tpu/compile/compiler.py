@@ -1,9 +1,9 @@
-"""Both compiles of a cell, in worker processes of their own.
+"""The compile of a cell, and beside it the proof of its values, in worker processes of their own.
 
-libtpu reads its flags once, when it is loaded. So one process writes the final schedule, and
-another libtpu's own static profile, which ends some compiles (see lab/tpu/schedule/bundles.py) and
-takes long for others. Where a TPU of the target's kind is attached, its own device is compiled for,
-by one process; that path was written without a TPU at hand and is untested.
+libtpu reads its flags once, when it is loaded. So one process writes the final schedule, and, only
+if it is asked for, another libtpu's own static profile, which ends some compiles (see
+lab/tpu/schedule/bundles.py) and takes long for others. Where a TPU of the target's kind is attached, its own device is compiled
+for, by one process; that path was written without a TPU at hand and is untested.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from typing import Any
 from lab import records, worker
 from lab.cells.cell import Cell
 from lab.errors import UnsupportedCell, UserError
+from lab.records import CompileProof
 from lab.tpu import chips
 from lab.tpu.compile import failures
+from lab.tpu.compile.answers import HLO_FILE, Answer
 from lab.tpu.schedule import bundles
 from lab.worker import DeadlineExceeded, WorkerCrashed, WorkerFailed
 
@@ -31,7 +33,9 @@ PROFILE_CPU_S = 10  # where XLA owns products: a whole cell is to take less than
 PROFILE_PALLAS_CPU_S = 40
 LEAST_FREE_BYTES = 64 * 2**20  # the dumps of one cell take 5 to 20 MB
 ERROR_FILE = "compiler_error.txt"
-STABLEHLO_FILE, HLO_FILE = "stablehlo.mlir", "hlo.txt"
+
+
+UNPROVED = CompileProof(proved=None, reason="compile.prove=false")
 
 
 @dataclass
@@ -39,20 +43,21 @@ class Compiled:
     """What the two workers came to.
 
     Attributes:
-        answer: of lab.tpu.compile.child.compile_cell; its texts lie in the scratch directory.
+        answer: its texts lie in the scratch directory.
         dump: the directory of the schedules; None where the compiler could not write them.
         profile: HLO with static profiles, or None.
         warnings: what a reader of the record must know.
     """
 
-    answer: dict[str, Any]
+    answer: Answer
     dump: Path | None
     profile: str | None = None
+    proof: CompileProof = UNPROVED
     warnings: list[str] = field(default_factory=list)
 
 
 def run(cell: Cell, scratch: Path, directory: Path) -> Compiled:
-    """Compile a cell twice at once, or once where a TPU, which serves one process, is attached.
+    """Compile a cell and prove its values, at once; one by one where a TPU is attached.
 
     Args:
         cell: what to compile.
@@ -65,34 +70,74 @@ def run(cell: Cell, scratch: Path, directory: Path) -> Compiled:
         WorkerCrashed, WorkerFailed, DeadlineExceeded: as lab.worker.call raises them.
     """
     _require_space(scratch)
-    attached = chips.attached()
-    dump, profile = scratch / "dump", scratch / "profile"
-    dump.mkdir()
-    profile.mkdir()
+    attached, asked = chips.attached(), cell.config.compile
+    for name in ("dump", "profile", "proof"):
+        (scratch / name).mkdir()
     payload = {"config": cell.plain(), "directory": str(scratch), "attached": attached}
-    with ThreadPoolExecutor(max_workers=1) as pool, _stopping() as stop:
-        profiled = None if attached else pool.submit(_profile, cell, profile, stop)
-        try:
-            compiled = Compiled(
-                worker.call(
-                    "lab.tpu.compile.child:compile_cell",
-                    payload,
-                    env=environment(
-                        bundles.DUMP_FLAGS.format(directory=dump), scratch, attached=attached
-                    ),
-                    deadline_s=cell.config.deadline_s,
-                    directory=directory,
-                ),
-                dump,
-            )
-        except WorkerCrashed as crash:
-            compiled = _compile_without_dump(cell, payload, crash, directory)
-        if profiled is not None:
-            text, problem = profiled.result()
-            compiled.profile = text
-            if problem and compiled.answer.get("boundary", {}).get("pallas_calls"):
+    # A TPU serves one process: then the proof waits for the compile, and there is no profile.
+    with ThreadPoolExecutor(max_workers=2) as pool, _stopping() as stop:
+        proof = pool.submit(_prove, cell, scratch / "proof", stop) if not attached else None
+        profile = (
+            pool.submit(_profile, cell, scratch / "profile", stop)
+            if asked.profile and not attached
+            else None
+        )
+        compiled = _compile(cell, payload, scratch, directory)
+        if compiled.answer.refusal is not None:
+            stop.set()
+            return compiled
+        compiled.proof = proof.result() if proof else _prove(cell, scratch / "proof", stop)
+        if profile is not None:
+            compiled.profile, problem = profile.result()
+            if problem and compiled.answer.boundary.pallas_calls:
                 compiled.warnings.append(problem)
+    if compiled.proof.fingerprint not in (None, compiled.answer.fingerprint):
+        compiled.proof = CompileProof(
+            proved=None,
+            reason="traced twice it is two programs: what was compiled is not what was proved",
+        )
     return compiled
+
+
+def _compile(cell: Cell, payload: dict[str, Any], scratch: Path, directory: Path) -> Compiled:
+    try:
+        flags = bundles.DUMP_FLAGS.format(directory=scratch / "dump")
+        answer = worker.call(
+            "lab.tpu.compile.child:compile_cell",
+            payload,
+            env=environment(flags, scratch, attached=payload["attached"]),
+            deadline_s=cell.config.deadline_s,
+            directory=directory,
+        )
+        return Compiled(Answer.model_validate(answer), scratch / "dump")
+    except WorkerCrashed as crash:
+        return _compile_without_dump(cell, payload, crash, directory)
+
+
+def _prove(cell: Cell, scratch: Path, stop: threading.Event) -> CompileProof:
+    """The proof, or why there is none: an estimate without it is still an estimate."""
+    config = cell.config
+    limit_s = config.compile.prove_cpu_s
+    if not config.compile.prove:
+        return UNPROVED
+    if config.candidate.contract == "function":
+        reason = "the lab knows the right values of attention alone, not of a plain function"
+        return CompileProof(proved=None, reason=reason)
+    try:
+        answer = worker.call(
+            "lab.tpu.proof.prove:prove_cell",
+            {"config": cell.plain(), "cpu_limit_s": limit_s},
+            env=environment("", scratch, attached=False),
+            deadline_s=config.deadline_s,
+            stop=stop,
+        )
+        return CompileProof.model_validate(answer)
+    except WorkerCrashed as crash:
+        slow = f"interpreting it takes more than compile.prove_cpu_s={limit_s} s of CPU time"
+        reason = slow if "SIGXCPU" in crash.reason else crash.reason
+    except (DeadlineExceeded, WorkerFailed, UserError, UnsupportedCell) as error:
+        reason = str(error).splitlines()[0]
+    return CompileProof(proved=None, reason=reason)
 
 
 @contextlib.contextmanager
@@ -130,7 +175,7 @@ def _compile_without_dump(
             "failed, so leave out parts of the kernel (a dtype, a block shape, a scratch buffer) "
             f"until it compiles; full text: {ERROR_FILE}"
         ) from None
-    compiled = Compiled(answer, None)
+    compiled = Compiled(Answer.model_validate(answer), None)
     compiled.warnings.append(f"the compiler ended itself while it wrote the schedule: {abort}")
     return compiled
 

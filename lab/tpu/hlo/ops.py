@@ -7,23 +7,45 @@ calls are followed, so that an op in a loop body counts as often as it runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from lab.tpu.hlo.loops import trip_count
-from lab.tpu.hlo.text import Computations, Op, parse
+from lab.tpu.hlo.scalars import Words, operand_words
+from lab.tpu.hlo.text import Computations, Op, array_bytes, parse
 
 _REDUCTIONS = frozenset({"reduce", "reduce-window"})
 _DOTS = frozenset({"dot", "convolution"})
+# What only moves, repeats or converts values.
+_MOVES = frozenset(
+    {
+        "bitcast", "bitcast-convert", "broadcast", "concatenate", "constant", "convert", "copy",
+        "fusion", "get-tuple-element", "iota", "pad", "parameter", "reshape", "reverse", "slice",
+        "transpose", "tuple",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Counted:
-    """A top-level op and how often it runs; `contains` names what of interest is fused into it."""
+    """A top-level op and how often it runs, in the order of the program.
+
+    Attributes:
+        op: the instruction; of an asynchronous copy both its start and its end.
+        count: how often it runs.
+        contains: what of interest is fused into it: `dot`, `reduce`.
+        moves: whether it computes nothing: a copy, cast, broadcast or transpose.
+        hbm_bytes: of its operands and results in HBM; of a copy's end, what the copy moves.
+        words: of a Pallas call: operand -> its words in scalar memory, where known.
+    """
 
     op: Op
     count: int
     contains: tuple[str, ...]
+    moves: bool = False
+    hbm_bytes: int = 0
+    words: Words = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -34,22 +56,31 @@ class Program:
     problems: tuple[str, ...]
 
 
-def read(text: str) -> Program:
+def read(text: str, scalars: Mapping[str, Sequence[int]] = MappingProxyType({})) -> Program:
     """The ops of a module that take time, with loops unrolled by their known trip counts.
+
+    Args:
+        text: the module.
+        scalars: argument -> the integers it is declared to hold (see `hlo.scalars`).
 
     Raises:
         UnrecognisedHloError: no entry computation, or a backend_config that is not JSON.
     """
     computations, entry = parse(text)
     problems: list[str] = []
-    ops = tuple(_walk(computations, entry, 1, problems))
+    ops = tuple(_walk(computations, entry, 1, problems, scalars))
     return Program(ops, tuple(problems))
 
 
 def _walk(
-    computations: Computations, name: str, count: int, problems: list[str]
+    computations: Computations,
+    name: str,
+    count: int,
+    problems: list[str],
+    scalars: Mapping[str, Sequence[int]],
 ) -> Iterator[Counted]:
-    for op in computations.get(name, []):
+    around = {op.name: op for op in computations.get(name, [])}
+    for op in around.values():
         if op.is_free:
             continue
         if op.opcode == "while":
@@ -58,14 +89,33 @@ def _walk(
                 problems.append(f"loop {op.name} runs a number of times that the program computes")
                 continue
             for body in op.calls:
-                yield from _walk(computations, body, count * trips, problems)
+                yield from _walk(computations, body, count * trips, problems, scalars)
         elif op.opcode == "call":
             for body in op.calls:
-                yield from _walk(computations, body, count, problems)
+                yield from _walk(computations, body, count, problems, scalars)
         elif op.opcode == "conditional":
             problems.append(f"branch {op.name} is taken by a value that the program computes")
         else:
-            yield Counted(op, count, _contains(computations, op))
+            yield Counted(
+                op,
+                count,
+                _contains(computations, op),
+                all(inner.opcode in _MOVES for inner in _inner(computations, op)),
+                _hbm_bytes(around, op),
+                operand_words(around, op, scalars) if op.is_pallas else {},
+            )
+
+
+def _hbm_bytes(around: Mapping[str, Op], op: Op) -> int:
+    """Bytes in HBM at both ends of an op; of the end of a copy, of the copy."""
+    if op.starts_copy:
+        return 0
+    operands = [around[name] for name in op.operands if name in around]
+    if not op.ends_copy:
+        return op.hbm_output_bytes + sum(operand.hbm_output_bytes for operand in operands)
+    sources = [around[name] for start in operands for name in start.operands if name in around]
+    reads = any(source.hbm_output_bytes for source in sources[:1])
+    return array_bytes(op.type) * (reads + bool(op.hbm_output_bytes))
 
 
 def _contains(computations: Computations, op: Op) -> tuple[str, ...]:

@@ -16,16 +16,15 @@ _OP = re.compile(
 )
 _CALLED = re.compile(r"(?:calls|to_apply|body|branch_computations)=\{?((?:%[\w.\-<>]+(?:, )?)+)\}?")
 _ARRAY = re.compile(r"\b(pred|[a-z]+\d+\w*)\[([\d,]*)\](?:\{([^}]*)\})?")
+_REMARK = re.compile(r"/\*.*?\*/")
 _BITS = re.compile(r"(\d+)")
 
-# What takes no time of its own: names, views, and copies that run beside the program. The time of a
-# copy that the program must wait for is not in any estimate by cost model.
+# What takes no time of its own: names and views.
 _FREE_OPCODES = frozenset(
     {
         "parameter", "constant", "bitcast", "tuple", "get-tuple-element", "after-all",
         "partition-id", "replica-id", "opt-barrier", "add-dependency", "domain",
-        "copy-start", "copy-done", "slice-start", "slice-done", "dynamic-slice-start",
-        "dynamic-slice-done", "async-start", "async-update", "async-done",
+        "async-update",
     }
 )  # fmt: skip
 _FREE_CUSTOM_CALLS = frozenset({"ConcatBitcast", "AllocateBuffer", "Sharding", "SliceToDynamic"})
@@ -40,11 +39,12 @@ class Op:
         operands: names of instructions, or the literal of a constant.
         calls: computations it runs or applies, in the order of the text.
         config: its backend_config, or an empty dict.
-        hbm_output_bytes: bytes of its results that lie in HBM.
+        type: of its result, with the layout, as in the text.
     """
 
     name: str
     opcode: str
+    type: str
     operands: tuple[str, ...]
     attributes: str
     is_root: bool
@@ -52,7 +52,21 @@ class Op:
     calls: tuple[str, ...]
     custom_target: str | None
     config: dict[str, Any]
-    hbm_output_bytes: int
+
+    @property
+    def hbm_output_bytes(self) -> int:
+        """Bytes of its results that lie in HBM."""
+        return array_bytes(self.type, hbm_only=True)
+
+    @property
+    def starts_copy(self) -> bool:
+        """Whether it starts what runs beside the program until its `...-done`."""
+        return self.opcode.endswith("-start")
+
+    @property
+    def ends_copy(self) -> bool:
+        """Whether it waits for what its first operand has started."""
+        return self.opcode.endswith("-done")
 
     @property
     def is_pallas(self) -> bool:
@@ -119,14 +133,18 @@ def _op(match: re.Match[str], line: str) -> Op:
     return Op(
         name=match["name"],
         opcode=match["opcode"],
-        operands=tuple(o.strip().lstrip("%") for o in match["operands"].split(",") if o.strip()),
+        type=match["type"],
+        operands=tuple(
+            o.strip().lstrip("%")
+            for o in _REMARK.sub("", match["operands"]).split(",")
+            if o.strip()
+        ),
         attributes=line[match.end() :].partition("backend_config=")[0],
         is_root=bool(match["root"]),
         is_scalar=re.fullmatch(r"\w+\[\](\{.*\})?", match["type"]) is not None,
         calls=tuple(called),
         custom_target=target[1] if target else None,
         config=_config(line, match["name"]),
-        hbm_output_bytes=_hbm_bytes(match["type"]),
     )
 
 
@@ -141,11 +159,11 @@ def _config(line: str, name: str) -> dict[str, Any]:
     return dict(config)
 
 
-def _hbm_bytes(shape: str) -> int:
-    """Bytes of the arrays of a type that no `S(n)` places in another memory than HBM."""
+def array_bytes(shape: str, *, hbm_only: bool = False) -> int:
+    """Bytes of the arrays of a type; of those in HBM alone, which no `S(n)` places elsewhere."""
     total = 0
     for element, dimensions, layout in _ARRAY.findall(shape):
-        if "S(" in layout:
+        if hbm_only and "S(" in layout:
             continue
         width = _BITS.search(element)
         bits = int(width[1]) if width else 8

@@ -5,7 +5,7 @@ bundle; a branch acts after its delay slots. A loop of thousands of steps then e
 or so, for its vector bundles cost nothing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from lab.tpu.schedule.bundles import DELAY_SLOTS, Instruction, Schedule, UnrecognisedDump
@@ -30,13 +30,20 @@ class Block:
     step: Callable[[float], tuple[int, float]]
 
 
-def compile_blocks(schedule: Schedule, timeline: Timeline) -> dict[int, Block]:
+def compile_blocks(
+    schedule: Schedule, timeline: Timeline, words: Mapping[int, Mapping[int, int]]
+) -> dict[int, Block]:
     """Every block of a schedule by its start; an address past the last bundle ends the program.
+
+    Args:
+        schedule: what to split.
+        timeline: keeps the time of its copies.
+        words: operand of the op -> its words in scalar memory, for those that are known.
 
     Raises:
         UnrecognisedDump: a branch stands in another's delay slots, or an operand cannot be read.
     """
-    emitter = Emitter(schedule)
+    emitter = Emitter(schedule, words)
     spans = list(_spans(schedule))
     codes = [_code(schedule, emitter, *span) for span in spans]
     scope = emitter.scope(timeline)

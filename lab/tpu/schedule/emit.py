@@ -6,7 +6,7 @@ becomes code (see `needed`).
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from lab.tpu.schedule.bundles import CORE_ID, DIVIDE, Instruction, Schedule, UnrecognisedDump
 from lab.tpu.schedule.needed import is_copy, needed_names
@@ -15,12 +15,16 @@ from lab.tpu.schedule.timeline import Timeline
 
 _SYMBOL_SPACING = 1 << 18  # words between two allocations' made-up addresses; SMEM holds fewer
 _TERM = re.compile(r"(?P<name>%[\w.]+)|(?P<symbol>#\w+)|\$?(?P<number>0x[0-9a-f]+|-?\d+)\b")
+_OPERAND = re.compile(r"index: (\d+),kind: input")
+_SAME_PLACE = re.compile(r"int_to_ptr\.\w+|sshll\.u32|smov")  # an address, in other units
+_GRANULES_A_STEP = 16  # strides count granules, and the length of a piece steps of 512 bytes
 _SPACE = re.compile(r"(?:inlined_call_operand|scalar_lea|int_to_ptr)\.(\w+)")
 _NOT_MODELLED = ("dma.", "vwait", "vsync", "scall", "sret", "inlined_call")
 _EFFECTS = {  # opcode -> code; numbers are operands, `{offset}` is cycles since the block's start
     "dma.done.wait": "t = wait(t + {offset}, {0}, {1}, {address}) - {offset}",
     "vsyncadd": "add(t + {offset}, {0}, {1})",
     "vsyncpa": "reset({0})",
+    "vsyncmov": "read({0}, {address})",
     "vdelay": "t += {0}",
 }
 
@@ -42,6 +46,11 @@ class Memory:
         else:
             self._words.clear()
 
+    def fill(self, address: object, words: Mapping[int, int]) -> None:
+        """A copy brings known words, by their distance from an address."""
+        for distance, word in words.items():
+            self.store(address + distance if isinstance(address, int) else address, word)
+
     def overwrite(self, address: object) -> None:
         """A copy brings data into the allocation at an address."""
         allocation = address // _SYMBOL_SPACING if isinstance(address, int) else None
@@ -53,17 +62,23 @@ class Memory:
 class Emitter:
     """Turns instructions into code that runs in `scope()`; time is the variable t, in cycles."""
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, words: Mapping[int, Mapping[int, int]]) -> None:
         self._name = schedule.name
+        self._words = words  # operand of the op -> its words in scalar memory, where known
+        self._filled: list[Mapping[int, int]] = []
         self._needed = needed_names(schedule)
         self._places: dict[str, int] = {}
         self._symbols: dict[str, int] = {}
         self._unknowns: list[Unknown] = []
         self._pops: dict[str, Iterator[int]] = {}  # division -> number of its next result
-        self._space = {
-            instruction.result: match[1]
+        self._defined = {
+            instruction.result: instruction
             for bundle in schedule.bundles
             for instruction in bundle.instructions
+        }
+        self._space = {
+            name: match[1]
+            for name, instruction in self._defined.items()
             if (match := _SPACE.fullmatch(instruction.opcode))
         }
 
@@ -78,10 +93,15 @@ class Emitter:
             "load": memory.load,
             "store": memory.store,
             "overwrite": memory.overwrite,
+            "fill": memory.fill,
+            "w": self._filled,
+            "piece": _piece,
+            "described": _described,
             "copy": timeline.copy,
             "wait": timeline.wait,
             "add": timeline.add,
             "reset": timeline.reset,
+            "read": timeline.read,
             "stop": _stop,
         }
 
@@ -171,15 +191,48 @@ class Emitter:
         return f"store({where}, {value})"
 
     def _copy(self, instruction: Instruction, address: int, offset: int) -> str:
-        _, size, target, flag = instruction.operands[:4]
+        source, size, target, flag, *rest = instruction.operands
         if instruction.opcode == "dma.general":  # which does not say between which memories
-            ends = [self._space.get(o, "hbm") for o in instruction.operands[0:3:2]].count("hbm")
+            ends = self._ends(source, target)
+            piece = self._described(rest[1]) if len(rest) > 1 else "None"
         else:
-            ends = instruction.opcode.count("hbm")
-        code = f"copy(t + {offset}, {self.operand(size)}, {self.operand(flag)}, {ends}, {address})"
+            spaces = instruction.opcode.removeprefix("dma.").split("_to_")
+            ends = "r" * (spaces[0] == "hbm") + "w" * (spaces[1] == "hbm")
+            stride = 1 if ends == "w" else 0
+            pieces = map(self.operand, (rest[stride], rest[2])) if len(rest) > 2 else ()
+            piece = f"piece({', '.join(pieces)})"
+        given = (self.operand(size), self.operand(flag), repr(ends), str(address), piece)
+        code = f"copy(t + {offset}, {', '.join(given)})"
         if instruction.opcode.endswith("_to_smem"):
             code += f"; overwrite({self.operand(target)})"
+            origin = self._origin(source)
+            if origin is not None and (words := self._words.get(origin)) is not None:
+                self._filled.append(words)
+                code += f"; fill({self.operand(target)}, w[{len(self._filled) - 1}])"
         return code
+
+    def _ends(self, source: str, target: str) -> str:
+        reads, writes = (self._space.get(end, "hbm") == "hbm" for end in (source, target))
+        return "r" * reads + "w" * writes
+
+    def _described(self, descriptor: str) -> str:
+        """Granules that lie together in HBM, from two strides and a length in scalar memory."""
+        unknown = self.unknown("the strides of a copy")
+        inner = [f"load({self.operand(descriptor)} + {word}, {unknown})" for word in (3, 4, 5)]
+        return f"described({', '.join(inner)})"
+
+    def _origin(self, name: str) -> int | None:
+        """Which operand of the op an address is the start of."""
+        for _ in range(len(self._defined)):
+            instruction = self._defined.get(name)
+            if instruction is None:
+                return None
+            if (match := _OPERAND.search(",".join(instruction.operands))) is not None:
+                return int(match[1])
+            if not _SAME_PLACE.fullmatch(instruction.opcode) or not instruction.operands:
+                return None
+            name = instruction.operands[0]
+        return None
 
     def _select(self, guard: str, on_true: str, on_false: str) -> str:
         if guard.startswith("!"):
@@ -196,6 +249,20 @@ class Emitter:
             return str(self._symbols.setdefault(symbol, len(self._symbols) + 1) * _SYMBOL_SPACING)
         value = int(number, 0)
         return str(value - (1 << 32) if value >= 1 << 31 else value)
+
+
+def _piece(stride: object = None, steps: object = None) -> object:
+    """Granules that lie together in HBM, of a copy with a stride there; None for all of them."""
+    if not (isinstance(stride, int) and isinstance(steps, int)):
+        return None if stride is None else _GRANULES_A_STEP  # unknown: the smallest piece
+    piece = steps * _GRANULES_A_STEP
+    return None if stride == piece else piece
+
+
+def _described(from_stride: object, to_stride: object, steps: object) -> object:
+    """The same where it is not said on which side HBM is: the side that has gaps."""
+    pieces = [_piece(stride, steps) for stride in (from_stride, to_stride)]
+    return next((piece for piece in pieces if piece is not None), None)
 
 
 def _stop(reason: str) -> None:

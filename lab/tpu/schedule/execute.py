@@ -16,14 +16,16 @@ cost exactly as many bundles as the schedule gives them. When a branch, a copy o
 value that the dump does not hold, there is no estimate, and the reason says where it is from.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from lab.tpu.schedule.blocks import compile_blocks
 from lab.tpu.schedule.bundles import Schedule
 from lab.tpu.schedule.scalar import CannotFollowError
 from lab.tpu.schedule.timeline import Machine, Timeline
 
-_WORK_LIMIT = 20_000_000  # scalar instructions executed, about 10 s
+_WORK_LIMIT = 100_000_000  # scalar instructions executed
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class ScheduleEstimate:
     """What executing a schedule took.
 
     Attributes:
-        cycles: from the first bundle to the last, stalls included.
+        cycles: from the first bundle until the last copy has landed, stalls included.
         stall_cycles: the part of them spent waiting for copies.
         dma_copies: how many copies were issued.
         runs: for each bundle of the schedule, how often it was executed.
@@ -74,14 +76,23 @@ class ScheduleEstimate:
         return sum(self.runs)
 
 
-def execute(schedule: Schedule, machine: Machine) -> ScheduleEstimate | NoEstimate:
-    """Run the program on one core, from its first bundle to its last.
+def execute(
+    schedule: Schedule,
+    machine: Machine,
+    words: Mapping[int, Mapping[int, int]] = MappingProxyType({}),
+) -> ScheduleEstimate | NoEstimate:
+    """Run the program on one core, from its first bundle until its last copy has landed.
+
+    Args:
+        schedule: of one op.
+        machine: to run it on.
+        words: operand of the op -> what its words are in scalar memory, where that is known.
 
     Raises:
         UnrecognisedDump: the schedule cannot be split into blocks.
     """
     timeline = Timeline(machine)
-    blocks = compile_blocks(schedule, timeline)
+    blocks = compile_blocks(schedule, timeline, words)
     counts = dict.fromkeys(blocks, 0)
     address, now, work = 0, 0.0, 0
     try:
@@ -94,6 +105,7 @@ def execute(schedule: Schedule, machine: Machine) -> ScheduleEstimate | NoEstima
             address, now = block.step(now)
     except CannotFollowError as error:
         return NoEstimate(str(error))
+    now = timeline.end(now, len(schedule.bundles) - 1)
     runs = [0] * len(schedule.bundles)
     for start, count in counts.items():
         for index in range(start, blocks[start].end):

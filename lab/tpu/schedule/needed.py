@@ -44,7 +44,8 @@ def _used(instruction: Instruction) -> Iterator[str]:
     if opcode.startswith("shalt"):  # a bounds check that fails ends the program: it is not run
         return
     if is_copy(opcode):  # where to matters only in scalar memory, which the program reads back
-        operands = operands[1:4] if opcode.endswith("_to_smem") else operands[1:4:2]
+        where = operands[2:3] if opcode.endswith("_to_smem") else ()
+        operands = (*operands[1:4:2], *operands[4:], *where)
     yield from (name for operand in operands for name in _NAME.findall(operand))
     if instruction.guard is not None:
         yield instruction.guard.removeprefix("!")

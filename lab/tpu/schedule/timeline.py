@@ -12,24 +12,41 @@ from lab.tpu.schedule.scalar import CannotFollowError, known
 class Machine:
     """What the timeline needs to know of a chip.
 
+    The defaults of a copy are libtpu's own: its static profile of kernels that only copy small
+    blocks on v5e (1, 2 or 4 of them a step) is met within 5 percent. What public measurements say
+    is in lab/tpu/chips.py.
+
     Attributes:
         clock_ghz: cycles a nanosecond.
-        hbm_gb_s: bandwidth between HBM and the core, both directions together.
-        dma_latency_ns: from issue to completion of a copy, beyond bytes over bandwidth. The default
-            is libtpu's own: its static profile of kernels that only copy small blocks on v5e (1, 2
-            or 4 of them a step) is met within 5 percent.
+        hbm_gb_s: datasheet bandwidth between HBM and the core, both directions together.
+        dma_latency_ns: from issue to completion of a copy, beyond its time on the channel.
+        read_share: of the datasheet bandwidth that copies from HBM reach.
+        write_share: the same for copies to HBM, the channel's turning round included.
+        piece_ns: time on the channel that each piece of a strided copy costs on top.
         granule_bytes: unit of a copy's size in a dump.
     """
 
     clock_ghz: float
     hbm_gb_s: float
     dma_latency_ns: float = 600.0
+    read_share: float = 1.0
+    write_share: float = 1.0
+    piece_ns: float = 0.0
     granule_bytes: int = 32
 
     @property
     def bytes_per_cycle(self) -> float:
         """HBM bandwidth in the core's own time."""
         return self.hbm_gb_s / self.clock_ghz
+
+    @property
+    def latency_cycles(self) -> float:
+        """From a copy's end on the channel until its bytes have landed."""
+        return self.dma_latency_ns * self.clock_ghz
+
+    def channel_cycles(self, moved: int) -> float:
+        """For bytes of which half are read and half written, as where it is not said which."""
+        return moved * (1 / self.read_share + 1 / self.write_share) / 2 / self.bytes_per_cycle
 
 
 @dataclass
@@ -48,17 +65,43 @@ class Timeline:
         self.copies = 0
         self.traffic: dict[int, int] = defaultdict(int)  # address of the copy -> bytes
         self.stalls: dict[int, float] = defaultdict(float)  # address of the wait -> cycles
-        self._latency = machine.dma_latency_ns * machine.clock_ghz
+        self.landed_at = 0.0  # the cycle in which the last byte of all copies so far has landed
+        self._latency = machine.latency_cycles
+        self._read = 1 / (machine.bytes_per_cycle * machine.read_share)
+        self._write = 1 / (machine.bytes_per_cycle * machine.write_share)
+        self._piece = machine.piece_ns * machine.clock_ghz
         self._free_at = 0.0
         self._flags: dict[int, _Flag] = defaultdict(_Flag)
 
-    def copy(self, now: float, granules: object, flag: object, hbm_ends: int, address: int) -> None:
-        """Issue a copy; `hbm_ends` of its two ends are in HBM (0, 1 or 2)."""
+    def copy(
+        self,
+        now: float,
+        granules: object,
+        flag: object,
+        ends: str,
+        address: int,
+        piece: object = None,
+    ) -> None:
+        """Issue a copy.
+
+        Args:
+            now: the cycle of its issue.
+            granules: its size.
+            flag: counts its granules as they land.
+            ends: `r` where it reads HBM, `w` where it writes HBM, `rw` for both, nothing for a copy
+                that stays on the chip.
+            address: of the instruction.
+            piece: granules that lie together in HBM; None where all of them do.
+        """
         size, key = known(granules), known(flag)
-        moved = size * self.machine.granule_bytes * hbm_ends
-        self.traffic[address] += moved
+        moved = size * self.machine.granule_bytes
+        cycles = moved * (self._read * ends.count("r") + self._write * ends.count("w"))
+        if piece is not None and ends:
+            cycles += len(ends) * self._piece * -(-size // known(piece))
+        self.traffic[address] += moved * len(ends)
         self.copies += 1
-        self._free_at = max(self._free_at, now) + moved / self.machine.bytes_per_cycle
+        self._free_at = max(self._free_at, now) + cycles
+        self.landed_at = max(self.landed_at, self._free_at + self._latency)
         landed = self._flags[key].landed
         so_far = landed[-1][1] if landed else 0
         landed.append((self._free_at + self._latency, so_far + size))
@@ -89,3 +132,19 @@ class Timeline:
     def reset(self, flag: object) -> None:
         """`vsyncpa`: set a flag back to its start."""
         self._flags[known(flag)] = _Flag()
+
+    def read(self, flag: object, address: int) -> None:
+        """`vsyncmov`: the check at a kernel's end, which halts the chip on a flag that is not 0."""
+        state = self._flags[known(flag)]
+        left = (state.landed[-1][1] if state.landed else 0) - state.taken
+        if left:
+            raise CannotFollowError(
+                f"a semaphore holds {left} at the kernel's end (bundle {address:#x}), where a TPU "
+                "halts: wait for every copy and every signal"
+            )
+
+    def end(self, now: float, address: int) -> float:
+        """The cycle at which the program is over: no copy is still on its way."""
+        if self.landed_at > now:
+            self.stalls[address] += self.landed_at - now
+        return max(now, self.landed_at)

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from lab.tpu.schedule.bundles import DELAY_SLOTS, Schedule, UnrecognisedDump, read_text
 from lab.tpu.schedule.execute import ScheduleEstimate
+from lab.tpu.schedule.needed import is_copy
 
 _HEADING = re.compile(
     r"== CAPAC\w+:\s*\n(?P<names>[A-Z:, ]+)\n(?P<capacity>[\d ]+)\n== UTIL\w+:\s*\n"
@@ -111,6 +112,26 @@ def loop_utilization(schedule: Schedule, estimate: ScheduleEstimate, slots: Slot
         members[min(inside, key=lambda loop: loop[1] - loop[0])].append(address)
     found = [_use(loop, addresses, estimate, slots) for loop, addresses in members.items()]
     return sorted((use for use in found if use is not None), key=lambda use: -use.cycles)
+
+
+def copy_trips(schedule: Schedule, estimate: ScheduleEstimate) -> tuple[int, int]:
+    """Trips of the loop with copies that went round most often, and its cycles; (0, 0) without one.
+
+    A Pallas grid is such a loop, and so is a kernel's own loop around its copies.
+    """
+    copies = {
+        address
+        for address, bundle in enumerate(schedule.bundles)
+        if any(is_copy(instruction.opcode) for instruction in bundle.instructions)
+    }
+    found = (0, 0)
+    for first, last in _loops(schedule)[1:]:
+        inside = range(first, last + 1)
+        if not any(address in copies and estimate.runs[address] for address in inside):
+            continue
+        cycles = sum(estimate.runs[a] + estimate.stalls.get(a, 0) for a in inside)
+        found = max(found, (estimate.runs[first], cycles))
+    return found
 
 
 def _loops(schedule: Schedule) -> list[tuple[int, int]]:

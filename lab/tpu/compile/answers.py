@@ -1,0 +1,37 @@
+"""What the process that compiles a cell answers, and the names of the files it leaves."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from lab.model import Model
+from lab.records import CompileBoundary
+
+STABLEHLO_FILE, HLO_FILE = "stablehlo.mlir", "hlo.txt"
+
+
+class Refusal(Model):
+    """The compiler's no: where, and its words."""
+
+    stage: str
+    type: str
+    message: str
+    text: str
+
+
+class Answer(Model):
+    """Of a compile; `memory` (bytes) and `seconds` of the steps are empty where it was refused.
+
+    `work_flops` and `work_bytes` are those of the traced program: see lab/tpu/work.py.
+    """
+
+    device_kind: str
+    attached: bool
+    versions: dict[str, str]
+    boundary: CompileBoundary
+    fingerprint: str | None = None
+    work_flops: int = 0
+    work_bytes: int = 0
+    memory: dict[str, int] = Field(default_factory=dict)
+    seconds: dict[str, float] = Field(default_factory=dict)
+    refusal: Refusal | None = None
