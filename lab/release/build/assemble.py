@@ -168,9 +168,12 @@ def _entries(profile: str, results: Iterable[Result]) -> list[Entry]:
 
 
 def raw_bytes(result: Result) -> bytes:
-    """The canonical text of a raw record: absent sections left out."""
+    """The canonical text of a raw record: absent sections left out.
+
+    So is what the record never had, because the lab that wrote it did not know of it.
+    """
     return canonical.page(
-        result.model_dump(mode="json", exclude_none=False, exclude=_absent(result))
+        result.model_dump(mode="json", exclude_unset=True, exclude=_absent(result))
     )
 
 
