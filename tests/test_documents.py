@@ -28,7 +28,7 @@ LAB = (["python", "lab/run.py"], [".venv/bin/python", "lab/run.py"], ["lab"])
 NOT_RUN = {
     r"^make (sweep|test|audit|mutants|verify)\b": "makes an environment first",
     r"^pip install|^\.venv/bin/pip|^python3\.11 -m venv": "installs from the network",
-    r"^gcloud |^tmux |^git (clone|add)": "needs a cloud, a terminal or a user's repository",
+    r"^gcloud |^tmux |^git (clone|add|commit)": "needs a cloud, a terminal or a user's repository",
 }
 # Run elsewhere, or only on a TPU or with what came back from one.
 ONLY_COMPOSED = {
@@ -41,7 +41,7 @@ ONLY_COMPOSED = {
 
 
 def commands(page: Path) -> Iterator[str]:
-    """The page's commands, split at &&, without comments: those in sh blocks and those in a text."""
+    """The page's commands, those in its text too, split at && and without comments."""
     inline = re.findall(r"`((?:python lab/run\.py|lab) [^`]*=[^`]*)`", page.read_text())
     for block in [*blocks(page, "sh"), *(" ".join(text.split()) for text in inline)]:
         for line in block.replace("\\\n", " ").splitlines():

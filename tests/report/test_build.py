@@ -66,6 +66,11 @@ def test_tables_hold_a_row_a_cell_and_a_row_a_comparison(sweep: Path, tmp_path: 
     assert {row["cell_id"] for row in rows} >= {pairs[0]["baseline_cell"], pairs[0]["kernel_cell"]}
     page = (tmp_path / "out/report.md").read_text()
     assert "6 cells: 5 done, 1 failed." in page
+    (ran,) = [line for line in page.splitlines() if line.startswith("Ran on: ")]
+    environment = samples.timed(ms=1.0).environment
+    assert f"{environment.cpu_model} x {environment.cpu_count}; python " in ran
+    assert f"jax {environment.jax}" in ran
+    assert ran.endswith("(6 cells).")
     assert "ValueError: [/x] a|b" in page
     assert "**Evidence: interpreted: not a performance claim.**" in page
 
