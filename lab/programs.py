@@ -10,8 +10,10 @@ attention  backward    q, k, v[, key_mask], cotangent    out, dq, dk, dv
 from __future__ import annotations
 
 import functools
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import jax
@@ -210,10 +212,32 @@ def _softmax(kernel: Kernel, *, backward: bool) -> Callable[..., tuple[jax.Array
         return (kernel.masked_softmax(logits, mask),)
 
     def both(logits: jax.Array, mask: jax.Array, cotangent: jax.Array) -> tuple[jax.Array, ...]:
-        p, pullback = jax.vjp(lambda x: kernel.masked_softmax(x, mask), logits)
+        p, pullback = _vjp(lambda x: kernel.masked_softmax(x, mask), logits)
         return (p, *pullback(cotangent))
 
     return both if backward else forward
+
+
+def _vjp(forward: Callable[..., jax.Array], *arrays: jax.Array) -> tuple[Any, Callable[..., Any]]:
+    """The result and its pullback.
+
+    Raises:
+        UnsupportedCell: jax knows no gradient of what the kernel does.
+    """
+    try:
+        return jax.vjp(forward, *arrays)
+    except (AssertionError, NotImplementedError, ValueError) as error:
+        # jax says so in these ways: a bare assertion among them.
+        said = str(error).partition(".")[0]
+        origin = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
+        bare = not isinstance(error, ValueError) and Path(jax.__file__).parent in origin.parents
+        if not bare and not said.startswith("Linearization failed"):
+            raise
+        raise UnsupportedCell(
+            "it has no gradients: jax cannot differentiate a pallas_call by itself "
+            f"({type(error).__name__}{': ' if said else ''}{said}); give the kernel a "
+            "jax.custom_vjp, or use direction=forward"
+        ) from error
 
 
 def _require_contract(out: object, q: jax.Array) -> None:
@@ -243,7 +267,7 @@ def _attention(
 
         if not backward:
             return (forward(q, k, v),)
-        out, pullback = jax.vjp(forward, q, k, v)
+        out, pullback = _vjp(forward, q, k, v)
         return (out, *pullback(rest[-1]))
 
     return function

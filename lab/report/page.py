@@ -34,6 +34,7 @@ def render(
         environment.get_template("report.md")
         .render(
             counts=_counts(results),
+            ran=_ran(results),
             levels={c.evidence for c in found},
             claims=figures.claims(found),
             overlay=overlay,
@@ -60,6 +61,20 @@ def _counts(results: Sequence[Result]) -> str:
     statuses = Counter(result.status for result in results)
     text = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items()))
     return f"{len(results)} cells: {text}." if results else "No readable cell."
+
+
+def _ran(results: Sequence[Result]) -> list[str]:
+    """Machine and versions that cells ran with, and how many cells did."""
+    seen: Counter[str] = Counter()
+    for result in results:
+        ran = result.environment
+        versions = {"python": ran.python, "jax": ran.jax, "libtpu": ran.libtpu, "lab": ran.commit}
+        named = [f"{name} {value[:12]}" for name, value in versions.items() if value]
+        device = ran.device_kind if ran.device_kind not in (None, "cpu") else None
+        machine = ", ".join(filter(None, (device, f"{ran.cpu_model} x {ran.cpu_count}")))
+        dirty = " with uncommitted changes" if ran.dirty else ""
+        seen[f"{machine}; {', '.join(named)}{dirty}"] += 1
+    return [f"{text} ({count} cells)" for text, count in sorted(seen.items())]
 
 
 def _comparison(c: Comparison, *, merged: bool) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -137,8 +139,13 @@ def _trials(
             env=WORKER_ENVIRONMENT,
         )
 
+    began = time.monotonic()
     with ThreadPoolExecutor(workers) as pool:
-        answers = list(pool.map(one, range(count)))
+        futures = [pool.submit(one, index) for index in range(count)]
+        for done, _ in enumerate(as_completed(futures), 1):
+            said = f"audit: {done} of {count} parts after {time.monotonic() - began:.0f} s"
+            print(said, file=sys.stderr, flush=True)  # noqa: T201
+    answers = [future.result() for future in futures]
     return {name: [row for answer in answers for row in answer[name]] for name in answers[0]}
 
 

@@ -2,6 +2,7 @@
 """The audit's arithmetic on trials made by hand, and its files."""
 
 import json
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -152,3 +153,13 @@ def test_control_trials_of_a_full_audit_suffice():
     size = task.SIZES["full"]
     controls = sum(c["kind"] == "control" for c in task.all_candidates())
     assert controls * len(size.cases) * size.seeds["control"] >= 3200
+
+
+def test_the_heatmap_says_what_its_colours_mean(tmp_path: Path) -> None:
+    from lab.grading.audit import figures
+
+    table = pd.DataFrame([[0, 1], [100, 0]], index=["a", "b"], columns=["x", "y"])
+    figures.heatmap(table, tmp_path / "heatmap")
+    drawn = (tmp_path / "heatmap.svg").read_text()
+    assert "<!-- findings -->" in drawn
+    assert "<!-- $\\mathdefault{10^{2}}$ -->" in drawn

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
-import numpy as np
+from matplotlib.colors import SymLogNorm
 from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
@@ -27,10 +27,14 @@ def heatmap(table: pd.DataFrame, path: Path) -> None:
     rows, columns = table.shape
     figure = Figure(figsize=(3.5 + 0.28 * columns, 1.8 + 0.16 * rows), layout="constrained")
     axes = figure.subplots()
-    axes.imshow(np.log1p(table.to_numpy(float)), aspect="auto", cmap="Blues")
+    counts = table.to_numpy(float)
+    # Linear up to one finding, logarithmic beyond: no finding is white.
+    scale = SymLogNorm(linthresh=1, vmin=0, vmax=max(1.0, counts.max(initial=0)))
+    image = axes.imshow(counts, aspect="auto", cmap="Blues", norm=scale)
+    figure.colorbar(image, ax=axes, label="findings", shrink=0.4)
     axes.set_xticks(range(columns), table.columns, rotation=90, fontsize=7)
     axes.set_yticks(range(rows), table.index, fontsize=6)
-    axes.set_title("Checks that failed, by candidate (log of the number of findings)", fontsize=9)
+    axes.set_title("Checks that failed, by candidate", fontsize=9)
     _save(figure, path)
 
 
