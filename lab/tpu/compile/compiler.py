@@ -2,8 +2,9 @@
 
 libtpu reads its flags once, when it is loaded. So one process writes the final schedule, and, only
 if it is asked for, another libtpu's own static profile, which ends some compiles (see
-lab/tpu/schedule/bundles.py) and takes long for others. Where a TPU of the target's kind is attached, its own device is compiled
-for, by one process; that path was written without a TPU at hand and is untested.
+lab/tpu/schedule/bundles.py) and takes long for others. Where a TPU of the target's kind is
+attached, its own device is compiled for, by one process; that path was written without a TPU at
+hand and is untested.
 """
 
 from __future__ import annotations
