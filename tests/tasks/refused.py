@@ -87,6 +87,26 @@ def matmul(a: jax.Array, b: jax.Array, *, block: int) -> jax.Array:
     )(a, b)
 
 
+def ragged_sum(lengths: jax.Array, x: jax.Array) -> jax.Array:
+    """The sum of as many groups of 8 rows of x as the first length says."""
+
+    def kernel(lengths_ref: Any, x_ref: Any, o_ref: Any) -> None:
+        def add(i: Any, total: Any) -> Any:
+            return total + x_ref[pl.ds(i * 8, 8)]
+
+        o_ref[...] = jax.lax.fori_loop(0, lengths_ref[0], add, jnp.zeros((8, 128), x.dtype))
+
+    grid = pltpu.PrefetchScalarGridSpec(
+        num_scalar_prefetch=1,
+        grid=(1,),
+        in_specs=[pl.BlockSpec(x.shape, lambda *_: (0, 0))],
+        out_specs=pl.BlockSpec((8, 128), lambda *_: (0, 0)),
+    )
+    return pl.pallas_call(
+        kernel, jax.ShapeDtypeStruct((8, 128), x.dtype), grid_spec=grid, name="ragged_sum"
+    )(lengths, x)
+
+
 def _seeing(q: jax.Array, k: jax.Array, v: jax.Array, first: int) -> jax.Array:
     """Causal attention over the keys from `first` on, one head a grid step."""
     heads, length, width = q.shape[1:]

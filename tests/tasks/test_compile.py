@@ -136,6 +136,40 @@ def test_a_plain_function_is_compiled_and_explained(tmp_path: Path) -> None:
 
 
 @real
+def test_splash_attention_runs_by_the_literals_in_scalar_memory(tmp_path: Path) -> None:
+    path = Path(__file__).parents[2] / "evidence" / "tpu-v5e-compiled" / "kernels.py"
+    given = (f"candidate.path={path}", "candidate.function=splash", "shape.kv_heads=8", "seq=2048")
+    found = runs.run(cell("candidate=custom", *given, "compile.prove=false"), tmp_path).compile
+    assert found is not None
+    (op,) = [op for op in found.ops if op.kind == "pallas"]
+    assert op.schedule_cycles == pytest.approx(145_643, rel=0.05)
+    assert found.label is None
+
+
+@real
+@pytest.mark.parametrize(("scalars", "estimated"), [("null", False), ("{lengths:[5]}", True)])
+def test_scalars_that_are_arguments_must_be_declared_and_label_the_estimate(
+    scalars: str, estimated: bool, tmp_path: Path
+) -> None:
+    found = runs.run(
+        custom(
+            "ragged_sum",
+            "candidate.contract=function",
+            "candidate.arguments={lengths:[int32,1],x:[float32,512,128]}",
+            f"compile.scalars={scalars}",
+        ),
+        tmp_path,
+    ).compile
+    assert found is not None
+    assert (found.estimated_ms is not None) == estimated
+    if estimated:
+        assert found.scalars == {"lengths": [5]}
+        assert found.label == "for the declared scalars of lengths"
+    else:
+        assert "control flow depends on data" in str(found.no_estimate)
+
+
+@real
 def test_a_mistake_in_a_candidate_is_a_failure_and_not_a_refusal(tmp_path: Path) -> None:
     result = runs.run(custom("mistaken"), tmp_path)
     assert result.status == "failed"
