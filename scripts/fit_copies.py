@@ -1,3 +1,4 @@
+# ruff: noqa: INP001, T201 - a script
 """Fit how copies behave to public kernel timings: the four figures in lab/tpu/chips.py.
 
     python scripts/fit_copies.py SWEEP_DIRECTORY [MOST_STEPS]

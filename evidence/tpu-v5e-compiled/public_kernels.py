@@ -16,7 +16,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 def matmul(a: jax.Array, b: jax.Array, *, bm: int, bn: int, bk: int) -> jax.Array:
-    """Multiply a [m, k] by b [k, n] in tiles: the grid is (m, n, k), the sum stays in VMEM in float32."""
+    """Multiply a [m, k] by b [k, n] in tiles; the sum over k stays in VMEM in float32."""
     (m, k), n = a.shape, b.shape[1]
 
     def kernel(a_ref: Any, b_ref: Any, o_ref: Any, sum_ref: Any) -> None:
