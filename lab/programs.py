@@ -182,7 +182,7 @@ def compiled_function(cell: Cell) -> tuple[dict[str, ArrayType], Callable[..., A
         found = load_file(candidate.path, candidate.function, called_as=None)
     except CandidateFileError as error:
         raise UserError(f"candidate.path={candidate.path}: {error}") from None
-    return arrays, functools.partial(found, **candidate.options)
+    return arrays, functools.partial(found, **(candidate.options or {}))
 
 
 def input_types(cell: Cell) -> dict[str, ArrayType]:

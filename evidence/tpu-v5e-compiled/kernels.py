@@ -25,15 +25,15 @@ def flash_128(q: jax.Array, k: jax.Array, v: jax.Array, **options: Any) -> jax.A
 
 
 def splash(q: jax.Array, k: jax.Array, v: jax.Array, **_: Any) -> jax.Array:
-    """JAX's splash attention, causal: which blocks it visits is data."""
+    """JAX's splash attention, causal: which blocks it visits is a literal in scalar memory."""
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as mask
 
     heads, length = q.shape[1:3]
-    blocks = kernel.BlockSizes(block_q=512, block_kv=512, block_kv_compute=512)
+    blocks = kernel.BlockSizes(block_q=1024, block_kv=1024, block_kv_compute=512)
     masks = mask.MultiHeadMask([mask.CausalMask((length, length)) for _ in range(heads)])
     call = kernel.make_splash_mha(masks, block_sizes=blocks, head_shards=1, q_seq_shards=1)
-    return call(q[0], k[0], v[0])[None]
+    return call(q[0] * jnp.asarray(q.shape[3] ** -0.5, q.dtype), k[0], v[0])[None]
 
 
 def packed(q: jax.Array, k: jax.Array, v: jax.Array, **_: Any) -> jax.Array:

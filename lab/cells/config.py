@@ -141,8 +141,9 @@ class CandidateConfig:
     # A stranger's file.
     path: str | None = None
     contract: Contract = Contract.attention
-    arguments: dict[str, list[Any]] = field(default_factory=dict)  # of a function: [dtype, sizes]
-    options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of a function
+    # Mappings that a command line fills: Any, for Hydra adds no key to a typed one.
+    arguments: Any = None  # of a function: name -> [dtype, sizes ...]
+    options: Any = None  # keyword arguments of a function
     claims: str | None = None  # pallas
     backward: BackwardSupport = BackwardSupport.auto
     tier: str | None = None  # fp32 | bf16 | bf16_scores | bf16_accumulate; None: the policy's
@@ -219,7 +220,7 @@ class CompileConfig:
     prove_cpu_s: int = 40
     profile: bool = False
     keep_dumps: bool = False
-    scalars: dict[str, list[int]] = field(default_factory=dict)
+    scalars: Any = None  # argument -> list of integers
 
 
 @dataclass
@@ -385,6 +386,7 @@ def _check_groups(config: LabConfig) -> None:
         config.compile.prove_cpu_s,
         "whole seconds of at least 1",
     )
+    _check_scalars(config.compile.scalars)
     _check_contract(config)
     _one_of("audit.size", config.audit.size, ("quick", "full"))
     _require(config.audit.workers >= 1, "audit.workers", config.audit.workers, "at least 1")
@@ -397,11 +399,21 @@ def _check_groups(config: LabConfig) -> None:
         _require(value is None or value > 0, f"target.{key}", value, "a number above 0")
 
 
+def _check_scalars(scalars: object) -> None:
+    holds = scalars is None or (
+        isinstance(scalars, dict)
+        and all(isinstance(v, list) and all(type(i) is int for i in v) for v in scalars.values())
+    )
+    _require(
+        holds, "compile.scalars", scalars, "names with lists of integers, {lengths: [96, 512]}"
+    )
+
+
 def _check_contract(config: LabConfig) -> None:
     """A function of arrays is compiled, and needs their dtypes and sizes; nothing else takes it."""
     candidate = config.candidate
     if candidate.contract is Contract.attention:
-        given = [name for name in ("arguments", "options") if getattr(candidate, name)]
+        given = [n for n in ("arguments", "options") if getattr(candidate, n) is not None]
         if given:
             raise UserError(
                 f"candidate.{given[0]} is for candidate.contract=function; an attention is called "
@@ -413,13 +425,17 @@ def _check_contract(config: LabConfig) -> None:
             "candidate.contract=function is for task=compile candidate=custom: the lab knows no "
             "right answer of any function but attention"
         )
-    if not candidate.arguments:
+    if not isinstance(candidate.arguments, dict) or not candidate.arguments:
         raise UserError(
             "candidate.contract=function needs its arrays: "
             "'candidate.arguments={a:[bfloat16,8192,8192],b:[bfloat16,8192,8192]}'"
         )
+    if not isinstance(candidate.options, dict | None):
+        raise UserError(
+            f"candidate.options={candidate.options}: give names, such as {{block: 512}}"
+        )
     for name, array in candidate.arguments.items():
-        dtype, sizes = (array[0], array[1:]) if array else (None, [])
+        dtype, sizes = (array[0], array[1:]) if isinstance(array, list) and array else (None, [])
         if dtype not in ARGUMENT_DTYPES or not all(
             isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in sizes
         ):

@@ -78,7 +78,7 @@ def _section(
     stablehlo = (scratch / STABLEHLO_FILE).read_text()
     hlo_text = (scratch / HLO_FILE).read_text()
     config = cell.config
-    scalars = {name: list(map(int, v)) for name, v in config.compile.scalars.items()}
+    scalars = dict(config.compile.scalars or {})
     try:
         program = analysis.analyse(hlo_text, compiled.profile, compiled.dump, chip, scalars)
     except UnrecognisedHloError as error:

@@ -154,6 +154,9 @@ def _cycles(
 ) -> OpCycles:
     op = counted.op
     moves = counted.moves and not op.is_pallas
+    needed = machine.channel_cycles(counted.hbm_bytes)
+    if not executed.result:  # the compiler leaves it to a single copy
+        needed += machine.latency_cycles
     return OpCycles(
         name=op.name,
         kind="pallas" if op.is_pallas else "xla",
@@ -165,7 +168,7 @@ def _cycles(
         schedule_problem=executed.problem,
         schedule_unread=executed.unread,
         moves=moves,
-        channel=round(machine.channel_cycles(counted.hbm_bytes)) if moves else None,
+        channel=round(needed) if moves else None,
         hbm_bytes=counted.hbm_bytes,
     )
 

@@ -85,13 +85,19 @@ def choose(op: OpCycles, chip: Chip) -> tuple[Source, int] | None:
     """The source that RULE takes for an op, and its cycles for one execution; None for none."""
     if op.kind == "copy":
         return "channel", op.channel or 0
-    if op.moves and op.schedule and op.channel is not None:
-        return ("channel", op.channel) if op.channel > op.schedule else ("schedule", op.schedule)
+    by_schedule: tuple[Source, int] | None = ("schedule", op.schedule) if op.schedule else None
+    if op.moves and op.channel is not None and (op.schedule or not op.cost_model):
+        return max(by_schedule or ("channel", 0), ("channel", op.channel), key=lambda c: c[1])
     if op.kind == "xla" and op.cost_model:
         return "cost_model", op.cost_model
-    if op.schedule:
-        return "schedule", op.schedule
-    if op.kind == "pallas" and op.schedule_unread and op.static_profile and chip.clock_ghz:
+    if by_schedule or op.kind != "pallas":
+        return by_schedule
+    return _profile(op, chip)
+
+
+def _profile(op: OpCycles, chip: Chip) -> tuple[Source, int] | None:
+    """The static profile of a Pallas call whose schedule cannot be read, above the call's floor."""
+    if op.schedule_unread and op.static_profile and chip.clock_ghz:
         least = op.hbm_output_bytes / chip.hbm_gb_s * chip.clock_ghz
         if op.static_profile >= least:
             return "static_profile", op.static_profile

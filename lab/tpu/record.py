@@ -174,10 +174,9 @@ def _warnings(
     floor: Floor,
     proof: CompileProof,
 ) -> Iterator[str]:
-    if proof.proved is False:
-        yield f"wrong values: {proof.reason}; no table takes this estimate"
-    elif proof.proved is None:
-        yield f"values not proved, so no table takes this estimate: {proof.reason}"
+    if not proof.proved:
+        what = "wrong values" if proof.proved is False else "values not proved"
+        yield f"{what}, so no table takes this estimate: {proof.reason}"
     for source, total_ms in (
         ("cost model", expected.cost_model_ms),
         ("static profile", expected.static_profile_ms),

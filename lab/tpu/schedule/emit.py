@@ -15,6 +15,7 @@ from lab.tpu.schedule.timeline import Timeline
 
 _SYMBOL_SPACING = 1 << 18  # words between two allocations' made-up addresses; SMEM holds fewer
 _TERM = re.compile(r"(?P<name>%[\w.]+)|(?P<symbol>#\w+)|\$?(?P<number>0x[0-9a-f]+|-?\d+)\b")
+_SCALAR_OPERAND = "inlined_call_operand."
 _OPERAND = re.compile(r"index: (\d+),kind: input")
 _SAME_PLACE = re.compile(r"int_to_ptr\.\w+|sshll\.u32|smov")  # an address, in other units
 _GRANULES_A_STEP = 16  # strides count granules, and the length of a piece steps of 512 bytes
@@ -171,6 +172,10 @@ class Emitter:
             return self._select(
                 operands[0][1:], self._value(new, address), self.operand(operands[1])
             )
+        if opcode == _SCALAR_OPERAND:  # not an address, but the one word itself
+            origin = self._origin(instruction.result)
+            words = self._words.get(origin, {}) if origin is not None else {}
+            return str(words[0]) if 0 in words else self.unknown("a scalar argument")
         if opcode == "sld" and CORE_ID in operands:
             return "0"  # cores share the work evenly: core 0 stands for all
         if opcode == "sld":

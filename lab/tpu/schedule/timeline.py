@@ -22,7 +22,8 @@ class Machine:
         dma_latency_ns: from issue to completion of a copy, beyond its time on the channel.
         read_share: of the datasheet bandwidth that copies from HBM reach.
         write_share: the same for copies to HBM, the channel's turning round included.
-        piece_ns: time on the channel that each piece of a strided copy costs on top.
+        piece_ns: time on the channel that each piece of a strided copy costs on top,
+        whole_bytes: where the piece is shorter than this.
         granule_bytes: unit of a copy's size in a dump.
     """
 
@@ -32,6 +33,7 @@ class Machine:
     read_share: float = 1.0
     write_share: float = 1.0
     piece_ns: float = 0.0
+    whole_bytes: int = 8192
     granule_bytes: int = 32
 
     @property
@@ -97,7 +99,9 @@ class Timeline:
         moved = size * self.machine.granule_bytes
         cycles = moved * (self._read * ends.count("r") + self._write * ends.count("w"))
         if piece is not None and ends:
-            cycles += len(ends) * self._piece * -(-size // known(piece))
+            together = known(piece)
+            if together * self.machine.granule_bytes < self.machine.whole_bytes:
+                cycles += len(ends) * self._piece * -(-size // together)
         self.traffic[address] += moved * len(ends)
         self.copies += 1
         self._free_at = max(self._free_at, now) + cycles
