@@ -144,7 +144,7 @@ def _items(verdict: Verdict, *, gradients: bool, rejection: str | None) -> list[
     proved = {
         f.check
         for f in verdict.findings
-        if f.gate not in ("element", "row") or (f.case, f.output) not in verdict.vacuous
+        if f.gate not in ("element", "row", "gain") or (f.case, f.output) not in verdict.vacuous
     }
     items = []
     for check in CHECKS.values():
@@ -186,7 +186,7 @@ def describe(finding: Finding) -> str:
 
 def _worst(findings: Sequence[Finding]) -> Worst | None:
     """The worst error: of failed findings if there are any, the numeric ones first."""
-    numeric = [f for f in findings if f.gate in ("element", "row")]
+    numeric = [f for f in findings if f.gate in ("element", "row", "gain")]
     failed = [f for f in numeric if not f.passed] or [f for f in findings if not f.passed]
     pool = failed or numeric
     if not pool:

@@ -11,7 +11,7 @@ import numpy as np
 from lab.grading.checks import CHECKS
 from lab.grading.findings import OUTPUTS, Finding
 from lab.grading.judge.numeric import Reference, judge_attention
-from lab.grading.judge.relations import Relation, empty_rows, relations, seeing_rows
+from lab.grading.judge.relations import Relation, empty_rows, forward_alone, relations, seeing_rows
 
 if TYPE_CHECKING:
     from lab.grading.cases import Case
@@ -60,6 +60,8 @@ def examine(
         related = []
         if case.relations or every_relation:
             related = relations(reference, seed(f"{case.name} relations"))
+        elif case.alone:
+            related = [forward_alone(reference)]
         asked.append((case, reference, related))
         calls += [reference.call, *(relation.call for relation in related)]
     if not backward:

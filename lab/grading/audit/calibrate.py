@@ -16,7 +16,7 @@ from lab.grading.cases import SUITE
 from lab.grading.executor import InProcess
 from lab.grading.findings import OUTPUTS
 from lab.grading.judge.calibration import FEW_TERMS, FLOOR, HEADROOM, SEEDS, TABLE, content_hash
-from lab.grading.judge.numeric import Reference, row_ratios
+from lab.grading.judge.numeric import Reference, concentration, row_ratios
 from lab.grading.judge.tiers import DECLARED
 from lab.tasks.audit import all_candidates
 from lab.truth.problems import POLICIES
@@ -43,6 +43,7 @@ def measure(names: list[str], policy: str, seeds: tuple[int, ...]) -> dict[str, 
             bounds = reference.bounds(DECLARED[policy])
             for output, bound in bounds.items():
                 ratio = row_ratios(getattr(answer, output), reference.truth[output], bound)
+                ratio = ratio / concentration(bound)
                 few = np.broadcast_to(bound.terms < FEW_TERMS, ratio.shape)
                 for kind, rows in (("few", few), ("many", ~few)):
                     if rows.any():

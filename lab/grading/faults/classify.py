@@ -178,7 +178,7 @@ def _has_blind_rows(one: Examined) -> bool:
 
 
 def _numbers_fail(failed: Sequence[Finding], output: str) -> bool:
-    return any(f.output == output and f.gate in ("element", "row") for f in failed)
+    return any(f.output == output and f.gate in ("element", "row", "gain") for f in failed)
 
 
 def _by_width(cases: dict[str, Examined], names: set[str]) -> str | None:
@@ -207,7 +207,7 @@ def _by_model(judged: Sequence[Examined], failed: Sequence[Finding]) -> tuple[Mo
     """The model nearest to what was returned, and the share of rows it explains."""
     forward = _numbers_fail(failed, "out")
     models, outputs = (FORWARD, ("out",)) if forward else (BACKWARD, ("dq", "dk", "dv"))
-    failing = {f.case for f in failed if f.output in outputs and f.gate in ("element", "row")}
+    failing = {f.case for f in failed if f.output in outputs and f.gate in ("element", "row", "gain")}
     telling = _telling(judged, failing) or _telling(judged, failing, LARGEST_CASE)[:1]
     right = _telling(judged, {e.case.name for e in judged} - failing)
     evidence = [_evidence(e, outputs) for e in (*telling[:5], *right[:4])]
