@@ -69,6 +69,10 @@ class Answer:
     backward_error: str | None = None
 
 
+class GraderBug(Exception):  # noqa: N818 - what it is
+    """The grader itself failed: a failed cell, and no verdict on what it was grading."""
+
+
 class Executor(Protocol):
     """Evaluates calls, in order, one answer a call. Must not raise for the implementation's sins.
 
@@ -139,6 +143,8 @@ class InProcess:
         except UnsupportedCell as refusal:
             return Answer("unsupported", detail=str(refusal))
         except Exception as error:  # noqa: BLE001 - anything a stranger's code raises is an answer
+            if _raised_here(error):
+                raise GraderBug(_one_line(error)) from error
             if call.cotangent is None:
                 return Answer("error", detail=_one_line(error))
             forward = self._one(replace(call, cotangent=None))
@@ -200,6 +206,14 @@ def quick_to_compile() -> dict[str, Any]:
 def _arrays(call: Call) -> list[Array]:
     optional = (call.key_mask, call.cotangent)
     return [call.q, call.k, call.v, *(array for array in optional if array is not None)]
+
+
+def _raised_here(error: BaseException) -> bool:
+    """Whether this file raised it, and nothing that it called."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code.co_filename == __file__
 
 
 def _one_line(error: BaseException) -> str:

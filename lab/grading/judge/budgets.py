@@ -202,6 +202,8 @@ def budgets(
         + ((rows * dv_size + transposed(p_delta + x.p * normaliser, abs_g)) / 3) ** 2
     )
     steady = (flat == 0) & (delta.max(-1, keepdims=True) < TURNS)
+    if u_acc:  # sums of nearly equal terms round alike: their weights must spread by half at least
+        steady &= keys * p2.sum(-1, keepdims=True) > 1.25
     unsteady = over_groups((~steady).any(-2, keepdims=True).astype(np.float64), x.group)
     steady_heads = unsteady == 0  # [B, Hkv, 1, 1]: every row of the group sends its gradient there
     longest = np.maximum(seeing, keys.max(-2, keepdims=True))

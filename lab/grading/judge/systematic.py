@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from lab.grading.judge.intermediates import Bool, Float
     from lab.grading.judge.tiers import Tier
 
-COHERENT = U16
+COHERENT = U16  # twice that where sums are rounded too
 COHERENT_OFFSET = U16 / 2  # in units of the truth's rms
 Z = 6.0
 FEWEST_ROWS = 8  # clusters without which a robust standard error means little
-STAGNATES_FROM = 128
+STAGNATES_FROM = 104
 OVER = {"case": (0, 1, 2, 3), "head": (2, 3), "row": (0, 1, 3)}  # axes of [B, H, rows, D]
 
 
@@ -88,7 +88,8 @@ def systematic(
     y = np.where(used, y, truth)
     worst = Systematic(0.0)
     for over, axes in OVER.items():
-        gain, offset, units = _fit(truth, y, deviation, used, axes)
+        coherent = COHERENT * (2 if tier.accumulate else 1)
+        gain, offset, units = _fit(truth, y, deviation, used, axes, coherent)
         place = np.unravel_index(int(units.argmax()), units.shape)
         if (value := float(units[place])) > worst.units:
             b, h, r, _ = (int(i) for i in place)
@@ -98,7 +99,7 @@ def systematic(
 
 
 def _fit(
-    x: Float, y: Float, deviation: Float, used: Bool, axes: tuple[int, ...]
+    x: Float, y: Float, deviation: Float, used: Bool, axes: tuple[int, ...], coherent: float
 ) -> tuple[Float, Float, Float]:
     """Gain, offset and units of each slice: arrays with `axes` reduced to length 1."""
 
@@ -127,7 +128,7 @@ def _fit(
             seen = rows.sum(over_rows, keepdims=True)
             return np.sqrt(seen + total((influence * deviation) ** 2))
 
-        off_gain = np.abs(gain - 1) / (COHERENT + Z * error(of_gain) + 2 * noise)
+        off_gain = np.abs(gain - 1) / (coherent + Z * error(of_gain) + 2 * noise)
         off_offset = np.abs(offset) / (COHERENT_OFFSET * size + Z * error(of_offset))
         units = np.maximum(off_gain, off_offset)
     rows = used.any(-1, keepdims=True).sum(tuple(a for a in axes if a != 3), keepdims=True)
