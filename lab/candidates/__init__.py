@@ -12,7 +12,7 @@ line that replaces one part of `assembly.Parts` (forward), `gradients.Terms` (ba
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lab.errors import UserError
 
@@ -21,6 +21,21 @@ if TYPE_CHECKING:
 
     from lab.candidates.assembly import Attention
     from lab.truth.problems import DtypePolicy
+
+
+def configs() -> list[dict[str, Any]]:
+    """The configurations of every candidate with an implementation here, by name."""
+    from omegaconf import OmegaConf
+
+    from lab.cells.config import config_directory
+
+    found = []
+    for path in sorted((config_directory() / "candidate").glob("*.yaml")):
+        config = OmegaConf.to_container(OmegaConf.load(path))
+        assert isinstance(config, dict)
+        if config.get("module"):
+            found.append({str(key): value for key, value in config.items()})
+    return found
 
 
 def load(candidate: Mapping[str, object], *, policy: DtypePolicy, interpret: bool) -> Attention:

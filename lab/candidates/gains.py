@@ -23,9 +23,12 @@ def _times(factor: float) -> Change:
 
 def _last_head_times(factor: float) -> Change:
     """`[B, H, rows, D]`, the last head of it."""
-    return lambda x: x * jnp.where(jnp.arange(x.shape[1]) == x.shape[1] - 1, factor, 1.0).reshape(
-        1, -1, 1, 1
-    ).astype(x.dtype)
+    return lambda x: (
+        x
+        * jnp.where(jnp.arange(x.shape[1]) == x.shape[1] - 1, factor, 1.0)
+        .reshape(1, -1, 1, 1)
+        .astype(x.dtype)
+    )
 
 
 def _plus(constant: float) -> Change:

@@ -86,8 +86,8 @@ def _decoding() -> tuple[Case, ...]:
         kv_len = (1090 + 6 * q_len if masked else 1152) if long else (72 if masked else 64) + q_len
         shape = Shape(
             4 if masked else 2,
-            6 if grouped else 2,
-            2,
+            6 if grouped else 3,
+            2 if grouped else 3,
             q_len,
             kv_len,
             32 if long else 64,

@@ -62,7 +62,8 @@ def _decoding(holds: Holds) -> Holds:
 
 CLAIMS: dict[str, tuple[Claim, ...]] = {
     "accuracy": (Claim(_filed("accuracy"), "no mask"),
-                 Claim(_regime("peaky"), "peaky logits"), Claim(_regime("mixture"), "mixed values")),
+                 Claim(_regime("peaky"), "peaky logits"),
+                 Claim(_regime("mixture"), "mixed values")),
     "scale": (Claim(lambda c: c.scale is None, "1/sqrt(D)"),
               Claim(lambda c: c.scale is not None,
                     lambda cases: f"a given scale ({', '.join(str(c.scale) for c in cases)})")),

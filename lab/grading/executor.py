@@ -55,8 +55,8 @@ class Answer:
     `kind` says how it ended: `ok`; `unsupported` (the implementation refused with a reason: a
     row of coverage, not an error); `error` (it raised, crashed, answered with the wrong type...).
     `detail` is one line for people; nothing is decided by its words. `declared`: the refusal is one
-    that the candidate's declaration made, not its code. On `ok`, `out` is there; the gradients are None when not asked
-    for or when the backward failed, and then `backward_error` says why.
+    that the candidate's declaration made, not its code. On `ok`, `out` is there; the gradients are
+    None when not asked for or when the backward failed, and then `backward_error` says why.
     """
 
     kind: AnswerKind
@@ -142,7 +142,7 @@ class InProcess:
             outputs = self._evaluate(call, backward=call.cotangent is not None)
         except UnsupportedCell as refusal:
             return Answer("unsupported", detail=str(refusal))
-        except Exception as error:  # noqa: BLE001 - anything a stranger's code raises is an answer
+        except Exception as error:
             if _raised_here(error):
                 raise GraderBug(_one_line(error)) from error
             if call.cotangent is None:

@@ -271,7 +271,7 @@ def _key_mask(shape: Shape, streams: Streams) -> BoolArray | None:
     if S == 1:
         mask = np.ones((B, S), bool)
     elif padding == "random":
-        mask = np.stack(_scattered(rng, B, S))
+        mask = _scattered(rng, B, S)
     elif padding in _PARTS:
         kinds = _PARTS[padding]
         mask = np.stack([_visible_keys(kinds[b % len(kinds)], S, rng, b) for b in range(B)])
@@ -287,7 +287,7 @@ _PARTS = {"head": ("head",), "hole": ("hole",), "mixed": ("tail", "head", "hole"
 
 
 def _scattered(rng: np.random.Generator, batch: int, kv_len: int) -> BoolArray:
-    mask = rng.uniform(size=(batch, kv_len)) < 0.7
+    mask: BoolArray = rng.uniform(size=(batch, kv_len)) < 0.7
     for row in mask:
         # At least one key of each kind, or the case shows nothing.
         row[rng.permutation(kv_len)[:2]] = True, False
@@ -297,7 +297,7 @@ def _scattered(rng: np.random.Generator, batch: int, kv_len: int) -> BoolArray:
 def _visible_keys(kind: str, kv_len: int, rng: np.random.Generator, entry: int) -> BoolArray:
     """The keys [S] that one batch entry may see; at least a quarter of them, S above 1."""
     if kind == "random":
-        return _scattered(rng, 1, kv_len)[0]
+        return np.asarray(_scattered(rng, 1, kv_len)[0])
     keys, most = np.arange(kv_len), max(1, 3 * kv_len // 4)
     blocks = most // BLOCK if entry < len(_PARTS["mixed"]) else 0  # of later ones, any number
     hidden = int(rng.integers(1, blocks + 1)) * BLOCK if blocks else int(rng.integers(1, most + 1))

@@ -292,7 +292,9 @@ def test_code_that_refuses_most_cases_without_a_declaration_is_rejected(fake, sm
             def run(self, calls):
                 answers = fake().run(calls)
                 return [
-                    Answer("unsupported", detail=detail, declared=declared) if n >= count else answer
+                    Answer("unsupported", detail=detail, declared=declared)
+                    if n >= count
+                    else answer
                     for n, answer in enumerate(answers)
                 ]
 

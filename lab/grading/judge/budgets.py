@@ -271,9 +271,7 @@ def _by_head(heads: Float, group: int) -> Float:
     return (group + 1) * squares + np.asarray((partial**2).sum(2))
 
 
-def _bound(
-    worst: Float, variance: Float, terms: Float, longest: Float, independent: Bool
-) -> Bound:
+def _bound(worst: Float, variance: Float, terms: Float, longest: Float, independent: Bool) -> Bound:
     return Bound(
         SECOND_ORDER * worst + TINY,
         np.sqrt(variance) + TINY,

@@ -7,6 +7,7 @@ The worst row decides: no mean, no share of good elements, no global cosine. NaN
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +124,12 @@ def judge_attention(
             )
         )
     return findings
+
+
+def judge_output(got: Array, reference: Reference, tier: str, output: str) -> list[Finding]:
+    """Gates A, B and G on one output of a problem: findings of no case and no check."""
+    answer = replace(Answer("ok"), **{output: got})  # type: ignore[arg-type]
+    return judge_attention(answer, reference, tier, outputs=(output,))
 
 
 def judge_softmax(

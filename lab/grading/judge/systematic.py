@@ -67,9 +67,7 @@ class Systematic:
         return f"is {self.gain:.4f} times the truth {self.offset:+.2g} over {where}"
 
 
-def systematic(
-    got: Array, truth: Float, bound: Bound, deviation: Float, tier: Tier
-) -> Systematic:
+def systematic(got: Array, truth: Float, bound: Bound, deviation: Float, tier: Tier) -> Systematic:
     """The worst gain or offset of one result `[B, H, rows, D]`.
 
     Args:
@@ -96,6 +94,28 @@ def systematic(
             where = {"case": (None, None, None), "head": (b, h, None), "row": (None, None, r)}[over]
             worst = Systematic(value, float(gain[place]), float(offset[place]), over, *where)
     return worst
+
+
+@dataclass(frozen=True)
+class Straightened:
+    """A result without its bias, and the gain of the head that was furthest off."""
+
+    values: Float
+    gain: float
+
+
+def without_bias(got: Array, truth: Float, bound: Bound) -> Straightened | None:
+    """The result `[B, H, rows, D]` with the gain and offset of each head taken out of it.
+
+    None where a head has too few rows to tell.
+    """
+    y = got.astype(np.float64)
+    used = np.broadcast_to((bound.terms > 0)[..., None], y.shape) & np.isfinite(y)
+    gain, offset, _ = _fit(truth, np.where(used, y, truth), bound.deviation, used, (2, 3), COHERENT)
+    if not (np.isfinite(gain) & (gain != 0)).all():
+        return None
+    furthest = gain.ravel()[int(np.abs(gain - 1).argmax())]
+    return Straightened(np.where(used, (y - offset) / gain, y), float(furthest))
 
 
 def _fit(

@@ -224,7 +224,7 @@ class Sandbox:
         reply = parse(Traced, header)
         _see_it_ran(reply)
         if reply.kind in ("unsupported", "error"):
-            return _Traced(failure=Answer(reply.kind, detail=reply.detail))  # type: ignore[arg-type]
+            return _Traced(failure=Answer(reply.kind, detail=reply.detail))
         self._inspect(signature, reply)
         if reply.backward_error and self.backward == "required":
             raise Stopped(f"has no backward (candidate.backward=required): {reply.backward_error}")

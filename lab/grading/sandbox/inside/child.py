@@ -178,7 +178,7 @@ class Tracer:
         return {"kind": "ok"}, outputs
 
     def program(self, header: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
-        """The program, compiled once, of a signature that could not be exported; or None and why."""
+        """The program, compiled once, of a signature not exported; or None and why."""
         if header["id"] not in self.local:
             program, failed = self.aside(_jaxpr, self.function, header, header["backward"], False)
             if failed is not None:
