@@ -173,7 +173,10 @@ def test_a_single_key_can_be_padded(padding: str) -> None:
         ({"q_heads": 6, "kv_heads": 4}, r"q_heads=6 is not a multiple of kv_heads=4.*change"),
         ({"kv_len": 10**9}, r"kv_len=1000000000 .*at most 1048576.*shorter seq"),
         ({"q_len": 2**20 + 1}, r"q_len=1048577 .*at most 1048576.*shorter q_len"),
-        ({"padding": "left"}, r"padding='left' .*choose none, tail, head, hole, random, mixed, empty"),
+        (
+            {"padding": "left"},
+            r"padding='left' .*choose none, tail, head, hole, random, mixed, empty",
+        ),
     ],
 )
 def test_a_bad_shape_is_refused_by_name(change: dict[str, Any], message: str) -> None:

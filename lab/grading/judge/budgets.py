@@ -201,11 +201,7 @@ def budgets(
         + u2 * 3 * dv_flat**2
         + ((rows * dv_size + transposed(p_delta + x.p * normaliser, abs_g)) / 3) ** 2
     )
-    steady = (flat == 0) & (delta.max(-1, keepdims=True) < TURNS)
-    if u_acc:  # sums of nearly equal terms round alike: their weights must spread by half at least
-        steady &= keys * p2.sum(-1, keepdims=True) > 1.25
-    unsteady = over_groups((~steady).any(-2, keepdims=True).astype(np.float64), x.group)
-    steady_heads = unsteady == 0  # [B, Hkv, 1, 1]: every row of the group sends its gradient there
+    steady, steady_heads = _independent(x, delta, flat, keys, sums=bool(u_acc))
     longest = np.maximum(seeing, keys.max(-2, keepdims=True))
     return {
         "out": _bound(out_worst, out_var, keys, keys, steady),
@@ -256,6 +252,21 @@ def _flat_rows(x: Intermediates) -> Float:
 def _flat_part(x: Intermediates, flat: Float) -> tuple[Float, Float]:
     ds, p = (x.ds * flat).swapaxes(-1, -2), (x.p * flat).swapaxes(-1, -2)
     return x.scale * over_groups(ds @ x.q, x.group), over_groups(p @ x.cotangent, x.group)
+
+
+def _independent(
+    x: Intermediates, delta: Float, flat: Float, keys: Float, *, sums: bool
+) -> tuple[Bool, Bool]:
+    """Rows `[B, Hq, T, 1]`, and key heads `[B, Hkv, 1, 1]`, whose roundings are independent.
+
+    A key head gets gradients from every row of its group. Where sums are rounded too, nearly equal
+    terms round alike: there the weights must spread, by half their mean at least.
+    """
+    steady = (flat == 0) & (delta.max(-1, keepdims=True) < TURNS)
+    if sums:
+        steady &= keys * (x.p**2).sum(-1, keepdims=True) > 1.25
+    unsteady = over_groups((~steady).any(-2, keepdims=True).astype(np.float64), x.group)
+    return steady, unsteady == 0
 
 
 def _by_head(heads: Float, group: int) -> Float:
