@@ -100,6 +100,8 @@ class CorrectnessSection(Model):
 class Worst(Model):
     """Where the largest error is, in units of its bound; units null: not a finite number."""
 
+    case: str | None = None
+    output: str | None = None
     units: float | None
     batch: int | None
     head: int | None
@@ -107,12 +109,13 @@ class Worst(Model):
 
 
 class RubricItem(Model):
-    """One risk of the scorecard."""
+    """One risk of the scorecard; `covered`: whether any answer spoke of it."""
 
     id: str
     points: float = Field(ge=0)
     earned: float = Field(ge=0)
     passed: bool
+    covered: bool = True
     note: str | None = None
 
 

@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TESTS = ("test_gates.py", "test_engine.py", "test_audit.py")
+TESTS = (
+    "test_gates.py", "test_engine.py", "test_audit.py", "test_coverage.py", "test_systematic.py",
+)  # fmt: skip
 LEAST_CAUGHT = 0.9
 
 
@@ -74,6 +76,18 @@ MUTANTS = (
            "return found[~self._is_equivalent(found)]", "return found"),
     Mutant("an empty denominator scores 100", "lab/grading/audit/summary.py",
            '"rate": hits / n if n else None', '"rate": hits / n if n else 1.0'),
+    Mutant("decoding is asked without a mask", "lab/grading/cases.py",
+           'padding="mixed" if masked', 'padding="none" if masked'),
+    Mutant("no left padding", "lab/truth/problems.py", "seen = keys >= hidden",
+           "seen = keys < kv_len - hidden"),
+    Mutant("a card claims what did not run", "lab/grading/coverage.py",
+           "entitled = [case for case in cases if self.holds(case)]", "entitled = list(cases)"),
+    Mutant("a gain passes as rounding", "lab/grading/judge/systematic.py",
+           "units = np.maximum(off_gain, off_offset)", "units = 0 * off_gain"),
+    Mutant("a declared limit by its words", "lab/grading/engine.py",
+           "return one.answer.declared", 'return "candidate.supports" in one.answer.detail'),
+    Mutant("gradients rounded by head are out of bounds", "lab/grading/judge/budgets.py",
+           "over = (x.group + 1) * u_in", "over = u_in"),
     Mutant("a calibration table edited by hand", "lab/grading/judge/calibration.py",
            'if table["sha256"] != content_hash(table):', "if False:"),
 )  # fmt: skip

@@ -13,8 +13,10 @@ entry in its YAML.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
+from lab.candidates import catalogue
 from lab.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
 
     from lab.candidates.assembly import Attention
     from lab.truth.problems import DtypePolicy
+
+
+def configs() -> list[dict[str, Any]]:
+    """The configurations of every candidate with an implementation here, by name."""
+    return [asdict(entry) for entry in catalogue.entries().values()]
 
 
 def load(candidate: Mapping[str, object], *, policy: DtypePolicy, interpret: bool) -> Attention:

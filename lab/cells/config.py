@@ -72,7 +72,10 @@ class Padding(StrEnum):
 
     none = "none"
     tail = "tail"
+    head = "head"
+    hole = "hole"
     random = "random"
+    mixed = "mixed"
     empty = "empty"
 
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lab.errors import UserError
 from lab.grading.cases import SUITE, Case
-from lab.grading.checks import CHECKS, GATES, NOT_COVERED
+from lab.grading.checks import CHECKS, GATES, NOT_COVERED, OUTSIDE
+from lab.grading.coverage import covered_by
 from lab.grading.examine import Examined, examine
 from lab.grading.faults.classify import Fault, classify, name_of_tier
 from lab.grading.judge.tiers import DECLARED, TIERS
@@ -99,7 +100,13 @@ def summarise(
     if fault.fault_class and verdict.name == "accepted_lower_tier" and not fault.by_rounding:
         verdict = Verdict("rejected", None, verdict.declared, verdict.declared, verdict.vacuous)
     rejected = rejection is not None or verdict.name == "rejected"
-    items = _items(verdict, gradients=missing is None and backward != "none", rejection=rejection)
+    items = _items(
+        examined,
+        verdict,
+        gradients=missing is None and backward != "none",
+        offered=backward != "none",
+        rejection=rejection,
+    )
     return RubricSection(
         score=sum(item.earned for item in items),
         max_score=sum(item.points for item in items),
@@ -112,6 +119,8 @@ def summarise(
         advice=fault.advice if rejected or fault.fault_class else None,
         details={
             "why": fault.why or None,
+            "guess": fault.guess,
+            "also": list(fault.also),
             **_details(examined, verdict, declared, uncovered, missing, rejection),
         },
     )
@@ -119,7 +128,7 @@ def summarise(
 
 def _declared(one: Examined) -> bool:
     """Whether a refusal is one that the candidate's declaration made, not its code."""
-    return "candidate.supports" in one.answer.detail
+    return one.answer.declared
 
 
 def _fault(examined: Sequence[Examined], verdict: Verdict) -> Fault:
@@ -136,7 +145,23 @@ def _missing_backward(examined: Sequence[Examined]) -> str | None:
     return next((e.answer.backward_error for e in examined if e.answer.backward_error), None)
 
 
-def _items(verdict: Verdict, *, gradients: bool, rejection: str | None) -> list[RubricItem]:
+def _items(
+    examined: Sequence[Examined],
+    verdict: Verdict,
+    *,
+    gradients: bool,
+    offered: bool,
+    rejection: str | None,
+) -> list[RubricItem]:
+    """A line for each check; one that declared limits leave out costs nothing.
+
+    Args:
+        examined: the cases and their answers.
+        verdict: what is decided, with the findings.
+        gradients: whether there are any.
+        offered: whether the candidate says that it has a backward.
+        rejection: why it is rejected whatever the findings are.
+    """
     filed: dict[str, list[Finding]] = defaultdict(list)
     for finding in verdict.findings:
         filed[finding.check].append(finding)
@@ -144,11 +169,14 @@ def _items(verdict: Verdict, *, gradients: bool, rejection: str | None) -> list[
     proved = {
         f.check
         for f in verdict.findings
-        if f.gate not in ("element", "row") or (f.case, f.output) not in verdict.vacuous
+        if f.gate not in ("element", "row", "gain") or (f.case, f.output) not in verdict.vacuous
     }
+    limited = any(_declared(e) for e in examined if e.answer.kind == "unsupported")
+    ran = [e.case for e in examined if e.judged]
     items = []
     for check in CHECKS.values():
         found, note = filed[check.id], None
+        points, covered = float(check.points), True
         failed = [f for f in found if not f.passed]
         passed = not failed and (check.id in proved)
         if check.id == "precision":
@@ -156,17 +184,25 @@ def _items(verdict: Verdict, *, gradients: bool, rejection: str | None) -> list[
             note = f"reached {verdict.tier}" if verdict.tier else "no tier is reached"
         elif check.id in GRADIENT_CHECKS and not gradients:
             passed, note = False, "no gradients"
+            if not offered:
+                points, note = 0.0, "not offered (candidate.backward=none)"
         elif failed:
             note = describe(max(failed, key=lambda f: f.units))
         elif not found:
-            note = NOT_COVERED
+            covered, note = False, NOT_COVERED
+            if limited:
+                points, note = 0.0, OUTSIDE
         elif not passed:
             note = f"proves nothing at tier {verdict.tier}" if lower else "proves nothing"
+        else:
+            note = covered_by(check.id, ran)
         if rejection is not None and check.id == "contract":
             passed, note = False, rejection
-        earned = float(check.points) if passed else 0.0
+        earned = points if passed else 0.0
         items.append(
-            RubricItem(id=check.id, points=check.points, earned=earned, passed=passed, note=note)
+            RubricItem(
+                id=check.id, points=points, earned=earned, passed=passed, covered=covered, note=note
+            )
         )
     return items
 
@@ -186,14 +222,21 @@ def describe(finding: Finding) -> str:
 
 def _worst(findings: Sequence[Finding]) -> Worst | None:
     """The worst error: of failed findings if there are any, the numeric ones first."""
-    numeric = [f for f in findings if f.gate in ("element", "row")]
+    numeric = [f for f in findings if f.gate in ("element", "row", "gain")]
     failed = [f for f in numeric if not f.passed] or [f for f in findings if not f.passed]
     pool = failed or numeric
     if not pool:
         return None
     worst = max(pool, key=lambda f: f.units)
     units = None if math.isinf(worst.units) else worst.units
-    return Worst(units=units, batch=worst.batch, head=worst.head, row=worst.row)
+    return Worst(
+        case=worst.case,
+        output=worst.output or None,
+        units=units,
+        batch=worst.batch,
+        head=worst.head,
+        row=worst.row,
+    )
 
 
 def _details(
@@ -206,6 +249,7 @@ def _details(
 ) -> dict[str, Any]:
     failed = [f for f in verdict.declared if not f.passed]
     failed.sort(key=lambda f: -f.units)
+    by_name = {e.case.name: e for e in examined}
     return {
         "declared_tier": declared,
         "cases": len(examined),
@@ -219,6 +263,8 @@ def _details(
                 "gate": f.gate,
                 "case": f.case,
                 "output": f.output,
+                "seed": by_name[f.case].reference.problem.seed,
+                "relation_seed": by_name[f.case].relation_seed,
                 "units": None if math.isinf(f.units) else f.units,
                 "batch": f.batch,
                 "head": f.head,

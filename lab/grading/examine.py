@@ -11,7 +11,7 @@ import numpy as np
 from lab.grading.checks import CHECKS
 from lab.grading.findings import OUTPUTS, Finding
 from lab.grading.judge.numeric import Reference, judge_attention
-from lab.grading.judge.relations import Relation, empty_rows, relations, seeing_rows
+from lab.grading.judge.relations import Relation, empty_rows, forward_alone, relations, seeing_rows
 
 if TYPE_CHECKING:
     from lab.grading.cases import Case
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Examined:
-    """One case, the answer to it, and the answers to the related calls."""
+    """One case, the answer to it, the answers to the related calls and the seed of these."""
 
     case: Case
     reference: Reference
     answer: Answer
     related: tuple[tuple[Relation, Answer], ...]
+    relation_seed: int | None = None
 
     @property
     def judged(self) -> bool:
@@ -53,23 +54,25 @@ def examine(
         backward: whether gradients are asked for.
         every_relation: relations on every case, not only where the case says so.
     """
-    asked: list[tuple[Case, Reference, list[Relation]]] = []
+    asked: list[tuple[Case, Reference, list[Relation], int]] = []
     calls: list[Call] = []
     for case in cases:
         reference = Reference(case.problem(policy, seed(case.name)))
-        related = []
+        related, relation_seed = [], seed(f"{case.name} relations")
         if case.relations or every_relation:
-            related = relations(reference, seed(f"{case.name} relations"))
-        asked.append((case, reference, related))
+            related = relations(reference, relation_seed)
+        elif case.alone:
+            related = [forward_alone(reference)]
+        asked.append((case, reference, related, relation_seed))
         calls += [reference.call, *(relation.call for relation in related)]
     if not backward:
         calls = [replace(call, cotangent=None) for call in calls]
     answers = iter([checked(a, c) for a, c in zip(executor.run(calls), calls, strict=True)])
     examined = []
-    for case, reference, related in asked:
+    for case, reference, related, relation_seed in asked:
         answer = next(answers)
         pairs = tuple((relation, next(answers)) for relation in related)
-        examined.append(Examined(case, reference, answer, pairs))
+        examined.append(Examined(case, reference, answer, pairs, relation_seed))
     return examined
 
 
@@ -78,9 +81,12 @@ def examine_one(
 ) -> Examined:
     """Examine one case on a reference at hand; relations only if there is a seed for them."""
     related = [] if relation_seed is None else relations(reference, relation_seed)
+    if relation_seed is None and case.alone:
+        related = [forward_alone(reference)]
     calls = [reference.call, *(relation.call for relation in related)]
     answer, *rest = (checked(a, c) for a, c in zip(executor.run(calls), calls, strict=True))
-    return Examined(case, reference, answer, tuple(zip(related, rest, strict=True)))
+    pairs = tuple(zip(related, rest, strict=True))
+    return Examined(case, reference, answer, pairs, relation_seed)
 
 
 def findings(examined: Examined, tier: str) -> list[Finding]:

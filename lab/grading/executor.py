@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
@@ -53,8 +54,9 @@ class Answer:
 
     `kind` says how it ended: `ok`; `unsupported` (the implementation refused with a reason: a
     row of coverage, not an error); `error` (it raised, crashed, answered with the wrong type...).
-    `detail` is one line for people. On `ok`, `out` is there; the gradients are None when not asked
-    for or when the backward failed, and then `backward_error` says why.
+    `detail` is one line for people; nothing is decided by its words. `declared`: the refusal is one
+    that the candidate's declaration made, not its code. On `ok`, `out` is there; the gradients are
+    None when not asked for or when the backward failed, and then `backward_error` says why.
     """
 
     kind: AnswerKind
@@ -63,7 +65,12 @@ class Answer:
     dk: Array | None = None
     dv: Array | None = None
     detail: str = ""
+    declared: bool = False
     backward_error: str | None = None
+
+
+class GraderBug(Exception):  # noqa: N818 - what it is
+    """The grader itself failed: a failed cell, and no verdict on what it was grading."""
 
 
 class Executor(Protocol):
@@ -135,7 +142,9 @@ class InProcess:
             outputs = self._evaluate(call, backward=call.cotangent is not None)
         except UnsupportedCell as refusal:
             return Answer("unsupported", detail=str(refusal))
-        except Exception as error:  # noqa: BLE001 - anything a stranger's code raises is an answer
+        except Exception as error:
+            if _raised_here(error):
+                raise GraderBug(_one_line(error)) from error
             if call.cotangent is None:
                 return Answer("error", detail=_one_line(error))
             forward = self._one(replace(call, cotangent=None))
@@ -150,9 +159,7 @@ class InProcess:
 
         key = (call.causal, call.scale, call.key_mask is None, backward)
         if key not in self._compiled:
-            # It runs a few dozen times: on a CPU, optimising it would cost more than it saves.
-            on_cpu = jax.default_backend() == "cpu"
-            options = {"xla_backend_optimization_level": 0} if on_cpu else None
+            options = quick_to_compile() if jax.default_backend() == "cpu" else None
             self._compiled[key] = jax.jit(self._program(*key), compiler_options=options)
         arrays = map(jax.numpy.asarray, _arrays(call))
         outputs = jax.block_until_ready(self._compiled[key](*arrays))
@@ -178,9 +185,35 @@ class InProcess:
         return program
 
 
+@cache
+def quick_to_compile() -> dict[str, Any]:
+    """Options for programs that run a few times on a CPU: optimising costs more than it saves.
+
+    Without fusion emitters LLVM has a third of the work; a compiler that no longer knows that
+    option does without.
+    """
+    import jax
+
+    options: dict[str, Any] = {"xla_backend_optimization_level": 0}
+    more = {**options, "xla_cpu_use_fusion_emitters": False}
+    try:
+        jax.jit(lambda x: x + 1, compiler_options=more)(0.0)
+    except Exception:  # noqa: BLE001 - the type of this refusal has changed between versions
+        return options
+    return more
+
+
 def _arrays(call: Call) -> list[Array]:
     optional = (call.key_mask, call.cotangent)
     return [call.q, call.k, call.v, *(array for array in optional if array is not None)]
+
+
+def _raised_here(error: BaseException) -> bool:
+    """Whether this file raised it, and nothing that it called."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code.co_filename == __file__
 
 
 def _one_line(error: BaseException) -> str:

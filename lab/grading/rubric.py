@@ -7,7 +7,7 @@ file (the worker judges, the file runs in sandboxed processes of its own).
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,10 +15,17 @@ from lab.cells.cell import Cell
 from lab.cells.config import from_plain
 from lab.grading.cases import SUITE
 from lab.grading.engine import grade
+from lab.grading.reproduce import command
 from lab.grading.sandbox.executor import Sandbox
 from lab.grading.sandbox.process import Limits
 from lab.grading.sandbox.seeds import SeedPlan
 from lab.grading.supports import Supports, fit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lab.grading.cases import Case
+    from lab.records import RubricSection
 
 
 def grade_shipped(payload: dict[str, Any]) -> dict[str, Any]:
@@ -44,8 +51,10 @@ def grade_shipped(payload: dict[str, Any]) -> dict[str, Any]:
         seed=cell.config.seed,
     )
     first = call_of(SUITE[0].problem(cell.policy(), cell.config.seed), backward=False)
+    target = candidate.name if candidate.module else None
+    details = _reproduced(section, target, SUITE, cell.config.dtype.name, "required")
     return {
-        "rubric": section.model_dump(mode="json"),
+        "rubric": {**section.model_dump(mode="json"), "details": details},
         "device": device,
         "interpret": interpret and executor.contains_pallas(first),
     }
@@ -95,7 +104,13 @@ def grade_stranger(payload: dict[str, Any]) -> dict[str, Any]:
     report = sandbox.report
     inside = any(dot["inside"] for dot in report.forward_dots + report.backward_dots)
     details = {
-        **section.details,
+        **_reproduced(
+            section,
+            f"{candidate.path}:{candidate.function}",
+            cases,
+            cell.config.dtype.name,
+            candidate.backward.value,
+        ),
         "fitted_cases": [c.name for c in cases if c not in SUITE],
         "seed_plan": {"commitment": commitment, "secret": plan.secret},
         "sandbox": _finite(report.to_json()),
@@ -105,6 +120,19 @@ def grade_stranger(payload: dict[str, Any]) -> dict[str, Any]:
         "device": {"platform": "cpu", "device_kind": "cpu", "device_count": 1},
         "interpret": inside,
     }
+
+
+def _reproduced(
+    section: RubricSection, target: str | None, cases: Sequence[Case], policy: str, backward: str
+) -> dict[str, Any]:
+    """The details, with the command that runs the worst failed case alone."""
+    details = dict(section.details)
+    failed, by_name = details.get("failed"), {case.name: case for case in cases}
+    if target and failed:
+        case = by_name[failed[0]["case"]]
+        asked = backward != "none"
+        details["reproduce"] = command(target, case, failed[0], policy, backward=asked)
+    return details
 
 
 def _finite(value: Any) -> Any:  # noqa: ANN401 - JSON

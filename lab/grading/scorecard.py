@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.candidates.custom import name_of
-from lab.grading.checks import BY_CHECKS, CHECKS, NOT_COVERED
+from lab.grading.checks import CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,8 +31,16 @@ def title(cell_id: str, candidate: Mapping[str, Any]) -> str:
     return cell_id
 
 
-def render(section: RubricSection, title: str) -> RenderableType:
-    """One panel: verdict, table of risks, worst error, class, advice."""
+def declared(candidate: Mapping[str, Any]) -> bool:
+    """Whether the expected verdict was said by somebody: for a stranger's file it is a default."""
+    return candidate["kind"] != "custom" or candidate["expected"] != "accepted"
+
+
+def render(section: RubricSection, title: str, *, declared: bool = True) -> RenderableType:
+    """One panel: verdict, table of risks, worst error, class, advice.
+
+    `declared`: whether somebody said which verdict is expected.
+    """
     colour = COLOUR[section.verdict]
     share = section.score / section.max_score if section.max_score else 0.0
     filled = round(BAR * share)
@@ -48,12 +56,14 @@ def render(section: RubricSection, title: str) -> RenderableType:
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     for column in ("", "risk", "points", "what happened"):
         table.add_column(column, justify="right" if column == "points" else "left")
-    idle = [item for item in section.items if item.note == NOT_COVERED]
+    idle = [item for item in section.items if not item.covered]
     listed = section.items
     if len(idle) > len(section.items) / 2:  # what did not run at all has no story per risk
         listed = [item for item in section.items if item not in idle]
     for item in listed:
         mark = Text("✓", "green") if item.passed else Text("✗", "bold red")
+        if not item.points:
+            mark = Text("-", "dim")
         note = item.note or CHECKS[item.id].title
         style = "dim" if item.passed else ""
         points = f"{item.earned:g}/{item.points:g}"
@@ -61,25 +71,31 @@ def render(section: RubricSection, title: str) -> RenderableType:
     if len(listed) < len(section.items):
         points = f"0/{sum(item.points for item in idle):g}"
         table.add_row("", Text(f"{len(idle)} more"), points, Text("nothing came to grade", "dim"))
-    return Panel(Group(head, Text(), table, *_foot(section)), title=title, border_style=colour)
+    return Panel(
+        Group(head, Text(), table, *_foot(section, declared)), title=title, border_style=colour
+    )
 
 
-def _foot(section: RubricSection) -> list[Text]:
+def _foot(section: RubricSection, declared: bool) -> list[Text]:
     lines = []
     worst = section.worst
     if worst is not None and worst.batch is not None:
         size = "not finite, or a relation broken" if worst.units is None else f"{worst.units:.3g}"
         where = f"batch {worst.batch}, head {worst.head}, row {worst.row}"
+        if worst.case:
+            where = f"{worst.case}: {worst.output or 'the answer'}, {where}"
         lines.append(Text(f"worst error, in units of its bound: {size}  ({where})"))
     if section.fault_class:
-        guess = section.details.get("why") == BY_CHECKS
-        basis = (
-            "  (a guess: no model of a fault fits, only the failed checks speak)" if guess else ""
-        )
+        guess = section.details.get("guess")
+        basis = "  (a guess: no model and no pattern of a fault supports it)" if guess else ""
         lines.append(Text.assemble("fault class: ", (section.fault_class, "bold"), basis))
+    if also := section.details.get("also"):
+        lines.append(Text.assemble("and, plainly: ", (", ".join(also), "bold")))
     if section.advice:
         lines.append(Text.assemble("advice: ", (section.advice, "italic")))
-    if section.verdict != section.expected:
+    if command := section.details.get("reproduce"):
+        lines.append(Text.assemble("that case alone: ", (command, "cyan")))
+    if declared and section.verdict != section.expected:
         lines.append(Text(f"expected verdict: {section.expected}", "bold red"))
     return [Text(), *lines] if lines else []
 
@@ -107,12 +123,12 @@ def audit_lines(summary: dict[str, Any]) -> list[str]:
     ]
 
 
-def show(section: RubricSection, title: str, console: Console) -> None:
+def show(section: RubricSection, title: str, console: Console, *, declared: bool = True) -> None:
     """Print the scorecard."""
-    console.print(render(section, title))
+    console.print(render(section, title, declared=declared))
 
 
-def write(section: RubricSection, title: str, path: Path) -> None:
+def write(section: RubricSection, title: str, path: Path, *, declared: bool = True) -> None:
     """Write the scorecard as plain text."""
     with path.open("w", encoding="utf-8") as file:
-        show(section, title, Console(file=file, width=110, no_color=True))
+        show(section, title, Console(file=file, width=110, no_color=True), declared=declared)

@@ -85,4 +85,11 @@ def _holds(examined: Sequence[Examined], tier: str) -> bool:
 
 def _is_meaning(finding: Finding) -> bool:
     """Relations and the contract hold at every tier; sums of weights are numbers."""
-    return finding.gate not in ("element", "row", "forward_alone", "constant_v", "one_hot_v")
+    return finding.gate not in (
+        "element",
+        "row",
+        "gain",
+        "forward_alone",
+        "constant_v",
+        "one_hot_v",
+    )

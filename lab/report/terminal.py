@@ -224,7 +224,9 @@ def _show_compile(section: CompileSection, _: Result, console: Console) -> None:
 def _show_rubric(section: RubricSection, result: Result, console: Console) -> None:
     from lab.grading import scorecard  # loads the grader, which `--help` does without
 
-    scorecard.show(section, scorecard.title(result.cell_id, result.config["candidate"]), console)
+    candidate = result.config["candidate"]
+    title, declared = scorecard.title(result.cell_id, candidate), scorecard.declared(candidate)
+    scorecard.show(section, title, console, declared=declared)
 
 
 def _show_audit(section: AuditSection, _: Result, console: Console) -> None:

@@ -6,14 +6,13 @@ import json
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from lab import worker
-from lab.candidates import catalogue
+from lab import candidates, worker
 from lab.cells.cell import Cell, Outcome
 from lab.errors import UserError
 from lab.grading.audit import figures as audit_figures
@@ -73,18 +72,13 @@ def preflight(cell: Cell) -> None:
 def run(cell: Cell, directory: Path) -> Outcome:
     """Run all trials in worker processes, then write tables, figures and the summary."""
     size = SIZES[cell.config.audit.size]
-    chosen = choose(all_candidates(), size)
+    chosen = choose(candidates.configs(), size)
     tables = _trials(cell, chosen, size, directory)
     found = audit.Audit(**{name: _frame(name, rows) for name, rows in tables.items()})
     files = write(found, cell.config.audit.size, directory)
     summary = json.loads((directory / "summary.json").read_text())
     section = {"size": cell.config.audit.size, "summary": summary, "files": files}
     return Outcome(section=section, evidence=None, cache_state="cold", regime="rubric suite")
-
-
-def all_candidates() -> list[dict[str, Any]]:
-    """The configurations of every candidate with an implementation here, by name."""
-    return [asdict(entry) for entry in catalogue.entries().values()]
 
 
 def choose(configs: list[dict[str, Any]], size: Size) -> list[dict[str, Any]]:

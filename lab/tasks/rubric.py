@@ -47,7 +47,8 @@ def run(cell: Cell, directory: Path) -> Outcome:
     )
     section = RubricSection.model_validate(answer["rubric"])
     title = scorecard.title(cell.id, cell.plain()["candidate"])
-    scorecard.write(section, title, directory / SCORECARD)
+    declared = scorecard.declared(cell.plain()["candidate"])
+    scorecard.write(section, title, directory / SCORECARD, declared=declared)
     return Outcome(
         section=answer["rubric"],
         evidence="interpreted" if answer["interpret"] else "measured",

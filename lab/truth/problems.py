@@ -34,7 +34,8 @@ __all__ = [
     "visible",
 ]
 
-PADDINGS = ("none", "tail", "random", "empty")
+PADDINGS = ("none", "tail", "head", "hole", "random", "mixed", "empty")
+BLOCK = 128  # keys of the blocks that kernels skip; long masks hide whole ones
 MAX_LENGTH = 1 << 20
 MAX_PROBLEM_BYTES = 8 << 30
 
@@ -45,7 +46,10 @@ class Shape:
 
     `causal` is aligned bottom-right: query i sees key j when j <= i + kv_len - q_len. `padding`
     hides keys by a mask: `none`; `tail` (a length for each batch entry, different where kv_len
-    allows); `random` (scattered keys); `empty` (one batch entry has no key, the others as `tail`).
+    allows); `head` (left padding: the first keys); `hole` (keys in the middle); `random` (scattered
+    keys); `mixed` (batch entries in turn as tail, head, hole, random); `empty` (one batch entry has
+    no key, the others as `tail`). Where there is room, the first `head` and `hole` hide whole
+    blocks of 128 keys.
 
     Raises:
         UserError: a size below 1, a length above 2**20, q_heads no multiple of kv_heads, or an
@@ -267,16 +271,44 @@ def _key_mask(shape: Shape, streams: Streams) -> BoolArray | None:
     if S == 1:
         mask = np.ones((B, S), bool)
     elif padding == "random":
-        mask = rng.uniform(size=(B, S)) < 0.7
-        for row in mask:
-            # At least one key of each kind, or the case shows nothing.
-            row[rng.permutation(S)[:2]] = True, False
+        mask = _scattered(rng, B, S)
+    elif padding in _PARTS:
+        kinds = _PARTS[padding]
+        mask = np.stack([_visible_keys(kinds[b % len(kinds)], S, rng, b) for b in range(B)])
     else:
         lengths = rng.permutation(np.arange(max(1, S // 4), S))
         mask = np.arange(S) < np.resize(lengths, B)[:, None]
     if padding == "empty":
         mask[rng.integers(B)] = False
     return _frozen(mask)
+
+
+_PARTS = {"head": ("head",), "hole": ("hole",), "mixed": ("tail", "head", "hole", "random")}
+
+
+def _scattered(rng: np.random.Generator, batch: int, kv_len: int) -> BoolArray:
+    mask: BoolArray = rng.uniform(size=(batch, kv_len)) < 0.7
+    for row in mask:
+        # At least one key of each kind, or the case shows nothing.
+        row[rng.permutation(kv_len)[:2]] = True, False
+    return mask
+
+
+def _visible_keys(kind: str, kv_len: int, rng: np.random.Generator, entry: int) -> BoolArray:
+    """The keys [S] that one batch entry may see; at least a quarter of them, S above 1."""
+    if kind == "random":
+        return np.asarray(_scattered(rng, 1, kv_len)[0])
+    keys, most = np.arange(kv_len), max(1, 3 * kv_len // 4)
+    blocks = most // BLOCK if entry < len(_PARTS["mixed"]) else 0  # of later ones, any number
+    hidden = int(rng.integers(1, blocks + 1)) * BLOCK if blocks else int(rng.integers(1, most + 1))
+    if kind == "tail":
+        seen: BoolArray = keys < kv_len - min(hidden, most)
+    elif kind == "head":
+        seen = keys >= hidden
+    else:
+        start = min(BLOCK if blocks and hidden + BLOCK < kv_len else 1, max(kv_len - hidden, 1))
+        seen = (keys < start) | (keys >= start + min(hidden, max(kv_len - start - 1, 1)))
+    return seen
 
 
 def _poison_values(rows: int, columns: int) -> NDArray[np.float64]:
@@ -291,7 +323,7 @@ def _require_hidden(key_mask: BoolArray | None) -> BoolArray:
     if key_mask is None or key_mask.all():
         raise UserError(
             "regime='poisoned' has no hidden key to poison: "
-            "choose padding tail, random or empty, and more than one key"
+            "choose any padding but none, and more than one key"
         )
     return ~key_mask
 

@@ -21,6 +21,7 @@ from lab.truth.problems import POLICIES
 # The classes that attention kernels really showed and that this lab's scope can show.
 CLASSES = {
     "backward_term", "batch_mixup", "block_bound", "block_range", "causal_alignment",
+    "dropout", "gain", "soft_cap",
     "causal_ignored", "causal_off_by_one", "dv_rows", "empty_row", "finite_sentinel", "gqa_mapping",
     "group_gradient", "head_dim", "index_map", "layout", "length_divisibility", "lse",
     "mask_broadcast", "mask_polarity", "overflow", "padding_ignored", "poison_leak",

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from lab import candidates
 from lab.grading.audit import summary as audit
 from lab.tasks import audit as task
 
@@ -139,7 +140,7 @@ def test_files(found, tmp_path):
 
 
 def test_a_quick_audit_has_every_class_without_pallas_alone_and_controls():
-    configs = task.all_candidates()
+    configs = candidates.configs()
     quick = task.choose(configs, task.SIZES["quick"])
     full = task.choose(configs, task.SIZES["full"])
     assert full == configs
@@ -151,7 +152,7 @@ def test_a_quick_audit_has_every_class_without_pallas_alone_and_controls():
 
 def test_control_trials_of_a_full_audit_suffice():
     size = task.SIZES["full"]
-    controls = sum(c["kind"] == "control" for c in task.all_candidates())
+    controls = sum(c["kind"] == "control" for c in candidates.configs())
     assert controls * len(size.cases) * size.seeds["control"] >= 3200
 
 

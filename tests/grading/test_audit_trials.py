@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
+from lab import candidates
 from lab.grading.audit import trials as audit_trials
-from lab.tasks.audit import BASE_SEED, all_candidates
+from lab.tasks.audit import BASE_SEED
 
 
 @pytest.fixture(scope="module")
 def tables() -> dict[str, list[dict[str, Any]]]:
     """A control and a fault that only a causal case shows."""
-    chosen = [c for c in all_candidates() if c["name"] in ("naive", "ignores-causal")]
+    chosen = [c for c in candidates.configs() if c["name"] in ("naive", "ignores-causal")]
     assert len(chosen) == 2
     return audit_trials.run(
         {

@@ -287,12 +287,14 @@ def test_unknown_names_are_usage_errors(fake, small_cases, wrong):
 
 
 def test_code_that_refuses_most_cases_without_a_declaration_is_rejected(fake, small_cases):
-    def refusing(detail, count):
+    def refusing(detail, count, *, declared=False):
         class Refusing:
             def run(self, calls):
                 answers = fake().run(calls)
                 return [
-                    Answer("unsupported", detail=detail) if n >= count else answer
+                    Answer("unsupported", detail=detail, declared=declared)
+                    if n >= count
+                    else answer
                     for n, answer in enumerate(answers)
                 ]
 
@@ -301,5 +303,7 @@ def test_code_that_refuses_most_cases_without_a_declaration_is_rejected(fake, sm
     record = graded(refusing("no such shapes", 10), small_cases)
     assert record.verdict == "rejected"
     assert "declares none of it" in record.details["rejection"]
-    declared = graded(refusing("outside candidate.supports.key_mask", 10), small_cases)
+    words = graded(refusing("candidate.supports", 10), small_cases)
+    assert "declares none of it" in words.details["rejection"]
+    declared = graded(refusing("no such shapes", 10, declared=True), small_cases)
     assert declared.details["rejection"] is None or "core" in declared.details["rejection"]

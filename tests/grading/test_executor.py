@@ -6,10 +6,10 @@ import json
 import numpy as np
 import pytest
 
+from lab import candidates
 from lab.errors import UnsupportedCell
 from lab.grading.cases import BY_NAME
 from lab.grading.executor import InProcess, call_of, changed, digest
-from lab.tasks.audit import all_candidates
 from lab.truth.problems import POLICIES
 
 jax = pytest.importorskip("jax")
@@ -59,7 +59,7 @@ def test_a_digest_sees_one_changed_bit(call):
 def test_trials_of_a_control_and_a_known_bad_candidate():
     from lab.grading.audit import trials as audit_trials
 
-    chosen = [c for c in all_candidates() if c["name"] in ("naive", "wrong-gqa")]
+    chosen = [c for c in candidates.configs() if c["name"] in ("naive", "wrong-gqa")]
     tables = audit_trials.run(
         {
             "candidates": chosen,

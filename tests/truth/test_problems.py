@@ -152,7 +152,7 @@ def test_random_padding_is_scattered_and_none_is_none() -> None:
     assert attention_problem(replace(SHAPE, padding="none"), F32).key_mask is None
 
 
-@pytest.mark.parametrize("padding", ["tail", "random", "empty"])
+@pytest.mark.parametrize("padding", ["tail", "head", "hole", "random", "mixed", "empty"])
 def test_a_single_key_can_be_padded(padding: str) -> None:
     shape = Shape(2, 1, 1, 2, 1, 4, causal=False, padding=padding)
     key_mask = attention_problem(shape, F32).key_mask
@@ -173,7 +173,10 @@ def test_a_single_key_can_be_padded(padding: str) -> None:
         ({"q_heads": 6, "kv_heads": 4}, r"q_heads=6 is not a multiple of kv_heads=4.*change"),
         ({"kv_len": 10**9}, r"kv_len=1000000000 .*at most 1048576.*shorter seq"),
         ({"q_len": 2**20 + 1}, r"q_len=1048577 .*at most 1048576.*shorter q_len"),
-        ({"padding": "left"}, r"padding='left' .*choose none, tail, random, empty"),
+        (
+            {"padding": "left"},
+            r"padding='left' .*choose none, tail, head, hole, random, mixed, empty",
+        ),
     ],
 )
 def test_a_bad_shape_is_refused_by_name(change: dict[str, Any], message: str) -> None:
@@ -214,5 +217,5 @@ def test_a_problem_too_large_for_memory_is_refused_before_it_is_drawn() -> None:
     "change", [{"padding": "none"}, {"padding": "tail", "kv_len": 1}], ids=["none", "one key"]
 )
 def test_poison_without_a_hidden_key_is_refused(make: Any, change: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match=r"no hidden key.*choose padding tail, random or empty"):
+    with pytest.raises(UserError, match=r"no hidden key.*choose any padding but none"):
         make(replace(SHAPE, **change), BF16, regime="poisoned")

@@ -111,7 +111,7 @@ def test_softmax_gradient_is_the_slope_of_the_forward(route: ModuleType) -> None
 
 
 @ROUTES
-@pytest.mark.parametrize("padding", ["tail", "random", "empty"])
+@pytest.mark.parametrize("padding", ["tail", "head", "hole", "random", "mixed", "empty"])
 @pytest.mark.parametrize("causal", [True, False])
 def test_nothing_in_a_hidden_key_changes_a_bit(
     route: ModuleType, padding: str, causal: bool

@@ -16,9 +16,8 @@ from lab.grading.cases import SUITE
 from lab.grading.executor import InProcess
 from lab.grading.findings import OUTPUTS
 from lab.grading.judge.calibration import FEW_TERMS, FLOOR, HEADROOM, SEEDS, TABLE, content_hash
-from lab.grading.judge.numeric import Reference, row_ratios
+from lab.grading.judge.numeric import Reference, concentration, row_ratios
 from lab.grading.judge.tiers import DECLARED
-from lab.tasks.audit import all_candidates
 from lab.truth.problems import POLICIES
 
 Largest = dict[str, dict[str, dict[str, float]]]
@@ -32,7 +31,7 @@ def measure(names: list[str], policy: str, seeds: tuple[int, ...]) -> dict[str, 
         for case in SUITE
         for seed in seeds
     }
-    for config in all_candidates():
+    for config in candidates.configs():
         if config["name"] not in names:
             continue
         executor = InProcess(candidates.load(config, policy=POLICIES[policy], interpret=True))
@@ -43,6 +42,7 @@ def measure(names: list[str], policy: str, seeds: tuple[int, ...]) -> dict[str, 
             bounds = reference.bounds(DECLARED[policy])
             for output, bound in bounds.items():
                 ratio = row_ratios(getattr(answer, output), reference.truth[output], bound)
+                ratio = ratio / concentration(bound)
                 few = np.broadcast_to(bound.terms < FEW_TERMS, ratio.shape)
                 for kind, rows in (("few", few), ("many", ~few)):
                     if rows.any():
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--policies", nargs="*", default=list(HEADROOM))
     parser.add_argument("--out", type=Path, default=TABLE)
     options = parser.parse_args()
-    names = options.controls or [c["name"] for c in all_candidates() if c["kind"] == "control"]
+    names = options.controls or [c["name"] for c in candidates.configs() if c["kind"] == "control"]
     seeds = SEEDS[: options.seeds]
     largest: Largest = {policy: measure(names, policy, seeds) for policy in options.policies}
     controls = dict.fromkeys(options.policies, names)

@@ -21,6 +21,7 @@ MULTIPLES = np.geomspace(0.1, 100, 61)
 GATE_COLUMNS = {
     "element": [f"element_{o}" for o in ("out", "dq", "dk", "dv")],
     "row": [f"row_{o}" for o in ("out", "dq", "dk", "dv")],
+    "gain": [f"gain_{o}" for o in ("out", "dq", "dk", "dv")],
 }
 # What a full audit must show; a quick one is held to all but the trial rates.
 MIN_TRIAL_KILLS = 0.95
@@ -70,7 +71,7 @@ class Audit:
             rows = self.trials[self.trials.answer != "ok"]
             pairs |= set(zip(rows.candidate, rows.case, strict=True))
         if drop_gate != "relations":
-            rows = self.checks[~self.checks.gate.isin(["element", "row", "answer"])]
+            rows = self.checks[~self.checks.gate.isin(["element", "row", "gain", "answer"])]
             pairs |= set(zip(rows.candidate, rows.case, strict=True))
         return pairs
 

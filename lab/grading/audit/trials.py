@@ -111,7 +111,7 @@ def _candidate(
 
 
 def _trial(config: Mapping[str, Any], one: Examined, seed: int, tier: str) -> Row:
-    units = {f"{gate}_{output}": None for output in OUTPUTS for gate in ("element", "row")}
+    units = {f"{gate}_{output}": None for output in OUTPUTS for gate in ("element", "row", "gain")}
     row: Row = {
         "candidate": config["name"],
         "kind": config["kind"],

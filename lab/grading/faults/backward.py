@@ -180,7 +180,7 @@ def _recomputed_models() -> Iterator[Model]:
     yield from recomputed("causal_alignment", "reversed", causal(lambda i, j, o: j <= i - o))
     for d in (-1, 1):
         yield from recomputed("causal_off_by_one", f"{d:+d}", causal(shifted(d)))
-    for width in (128, 256):
+    for width in (128, 256, 1024, 4096):
         name = f"window of {width} left on"
         yield from recomputed("block_range", name, causal(window(width)))
     yield from recomputed("padding_ignored", "key mask absent", masked(np.ones_like))

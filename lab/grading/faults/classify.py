@@ -8,8 +8,9 @@ checks that failed do (`_by_check`). Candidates are not known here, only faults.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,10 @@ import numpy as np
 from lab.grading.checks import BY_CHECKS, CHECKS
 from lab.grading.faults.backward import BACKWARD
 from lab.grading.faults.forward import FORWARD
+from lab.grading.judge.numeric import judge_output
 from lab.grading.judge.relations import visible_keys
+from lab.grading.judge.systematic import without_bias
+from lab.grading.judge.tiers import DECLARED
 
 if TYPE_CHECKING:
     from lab.grading.examine import Examined
@@ -33,6 +37,10 @@ SHORTLIST = 12  # models that get a closer look after the first two cases
 # The regimes that only extreme logits make; a mixture may be one of them.
 EXTREME = ("large_logits", "below_sentinel", "mixture")
 ORDINARY_WIDTHS = (64, 128)
+DECODING_WIDTH = 32  # of the long decode cases alone: it says nothing about widths
+# Faults of far positions, the only ones tried on cases too large for all models.
+FAR = ("position_overflow", "block_bound")
+SAME_GAIN = 0.004  # two estimates of one factor
 
 # The check whose advice helps with a class.
 ADVICE = {
@@ -67,6 +75,9 @@ ADVICE = {
     "uninitialised": "repeatable",
     "index_map": "combined",
     "silent_fallback": "causal",
+    "gain": "precision",
+    "soft_cap": "scale",
+    "dropout": "weights",
 }
 
 
@@ -81,6 +92,8 @@ class Fault:
             cannot be the reason.
         by_rounding: whether the class is one of low precision.
         why: what the name rests on.
+        guess: whether neither a model nor a pattern supports the name.
+        also: other classes that are plain beside it.
     """
 
     fault_class: str | None
@@ -88,6 +101,8 @@ class Fault:
     convincing: bool = False
     by_rounding: bool = False
     why: str = ""
+    guess: bool = False
+    also: tuple[str, ...] = ()
 
 
 def classify(examined: Sequence[Examined], found: Sequence[Finding]) -> Fault:
@@ -96,6 +111,12 @@ def classify(examined: Sequence[Examined], found: Sequence[Finding]) -> Fault:
     failed = [f for f in found if not f.passed and f.check != "contract"]
     if not failed:
         return Fault(None, "See the reason given for the check `contract`.")
+    fault = _classify(judged, failed)
+    also = tuple(name for name in _plain_too(failed) if name != fault.fault_class)
+    return replace(fault, also=also)
+
+
+def _classify(judged: Sequence[Examined], failed: Sequence[Finding]) -> Fault:
     pattern = _by_pattern(judged, failed)
     if pattern:
         return _fault(pattern, convincing=True, why="only the inputs meant for it fail")
@@ -103,10 +124,14 @@ def classify(examined: Sequence[Examined], found: Sequence[Finding]) -> Fault:
     if model is not None and score >= CONVINCING:
         why = f"the model `{model.name}` gives {score:.0%} of the rows that are wrong"
         return _fault(model.fault_class, convincing=True, why=why)
+    plain = _by_answer(judged, failed)
+    if plain is not None:
+        return plain
     by_check = _by_check(judged, failed)
     if by_check in (None, "index_map") and model is not None and score > NEAREST:
-        return _fault(model.fault_class, why=f"nearest model: {model.name} ({score:.0%})")
-    return _fault(by_check or "backward_term", why=BY_CHECKS)
+        why = f"nearest model: {model.name} ({score:.0%})"
+        return _fault(model.fault_class, why=why, guess=True)
+    return _fault(by_check or "backward_term", why=BY_CHECKS, guess=True)
 
 
 def name_of_tier(tier: str) -> Fault:
@@ -116,8 +141,94 @@ def name_of_tier(tier: str) -> Fault:
     return Fault(name, CHECKS["precision"].advice, by_rounding=True, why=f"right at tier {tier}")
 
 
-def _fault(name: str, *, convincing: bool = False, why: str) -> Fault:
-    return Fault(name, CHECKS[ADVICE.get(name, "accuracy")].advice, convincing, why=why)
+def _fault(name: str, *, convincing: bool = False, why: str, guess: bool = False) -> Fault:
+    advice = CHECKS[ADVICE.get(name, "accuracy")].advice
+    return Fault(name, advice, convincing, why=why, guess=guess)
+
+
+def _plain_too(failed: Sequence[Finding]) -> list[str]:
+    """Classes that show by themselves in cases whose numbers are right."""
+    wrong = {f.case for f in failed if f.gate in ("element", "row", "hidden_values")}
+    own = {"hidden_poison": "poison_leak", "empty_row_is_zero": "empty_row"}
+    found = {own[f.gate] for f in failed if f.gate in own and f.case not in wrong}
+    if any(f.gate == "repeat" for f in failed):
+        found.add("uninitialised")
+    return sorted(found)
+
+
+# By what was returned, without a model.
+
+
+def _by_answer(judged: Sequence[Examined], failed: Sequence[Finding]) -> Fault | None:
+    gain = _by_gain(judged, failed)
+    if gain:
+        return _fault("gain", convincing=True, why=gain)
+    if _dropped(judged, failed):
+        return _fault("dropout", convincing=True, why="weights are 0 or scaled up by one factor")
+    if _zeroed(judged, failed):
+        return _fault("uninitialised", convincing=True, why="every wrong row is exactly 0")
+    return None
+
+
+def _by_gain(judged: Sequence[Examined], failed: Sequence[Finding]) -> str | None:
+    """Why it is a gain or an offset: without it, every result is within the roundings allowed.
+
+    One factor, near 1, over several unlike cases: a factor that changes with the width or the group
+    is another fault.
+    """
+    failing = {(f.case, f.output) for f in failed if f.gate in ("element", "row", "gain")}
+    biased = [f for f in failed if f.gate == "gain"]
+    if not biased or not {f.output for f in biased} >= {output for _, output in failing}:
+        return None
+    cases = {
+        e.case.name: e
+        for e in judged
+        # Few rows say little of a factor; one head of a group is none of the key head's gradient.
+        if e.case.regime == "normal" and e.case.check != "decode" and e.case.shape.group == 1
+    }
+    gains: list[float] = []
+    for name, output in sorted({(f.case, f.output) for f in biased if f.case in cases}):
+        reference, got = cases[name].reference, getattr(cases[name].answer, output)
+        tier = DECLARED[reference.problem.policy.name]
+        straightened = without_bias(got, reference.truth[output], reference.bounds(tier)[output])
+        if straightened is None:
+            continue
+        gates = judge_output(straightened.values, reference, tier, output)
+        if not all(f.passed for f in gates if f.gate == "row"):
+            return None
+        gains.append(straightened.gain)
+    shapes = {cases[f.case].case.shape for f in biased if f.case in cases}
+    near_one = all(0.5 < g < 2 for g in gains)
+    if not gains or len(shapes) < 2 or not near_one or max(gains) - min(gains) > SAME_GAIN:
+        return None
+    return f"{biased[0].note}, and right but for that"
+
+
+def _dropped(judged: Sequence[Examined], failed: Sequence[Finding]) -> bool:
+    """Whether the weights that a one-hot V reads out are 0, or all larger by 1 / (share kept)."""
+    names = {f.case for f in failed}
+    for e in judged:
+        if e.case.regime != "one_hot_v" or e.case.name not in names or e.answer.out is None:
+            continue
+        v = e.reference.inside.v
+        alone = (v != 0).sum(2)[:, :, None, :] == 1  # columns that read one key
+        told = np.broadcast_to(alone, e.answer.out.shape) & (e.reference.truth["out"] > 2.0**-9)
+        ratio = e.answer.out.astype(np.float64)[told] / e.reference.truth["out"][told]
+        kept = ratio[ratio > 0.1]
+        lost = 1 - kept.size / max(ratio.size, 1)
+        if kept.size and 0.01 < lost < 0.9:
+            factor = float(np.median(kept))
+            alike = float(np.mean(np.abs(kept / factor - 1) < 0.02)) > 0.95
+            return alike and abs(factor * (1 - lost) - 1) < 0.1
+    return False
+
+
+def _zeroed(judged: Sequence[Examined], failed: Sequence[Finding]) -> bool:
+    """Whether every wrong row of `out` is exactly 0: it was never written, or never computed."""
+    names = {f.case for f in failed if f.output == "out" and f.gate in ("element", "row", "gain")}
+    evidence = [_evidence(e, ("out",)) for e in judged if e.case.name in names]
+    wrong = [one.got["out"][one.wrong["out"]] for one in evidence if "out" in one.got]
+    return any(len(rows) for rows in wrong) and not any(rows.any() for rows in wrong)
 
 
 # By pattern.
@@ -149,8 +260,9 @@ def _by_pattern(  # noqa: PLR0911 - a list of patterns
     padded = any(cases[n].case.shape.padding == "empty" for n in names)
     if only(blind) and (empty or padded) and not _numbers_fail(failed, "out"):
         return "empty_row"
-    if only({n: e.case.name == "positions" for n, e in cases.items()}):
-        return "position_overflow"
+    dead = {n: e.case.shape.padding in ("head", "hole", "mixed") for n, e in cases.items()}
+    if only(dead) and any(math.isinf(f.units) and f.gate == "element" for f in failed):
+        return "empty_row"  # of a whole block that is hidden
     extreme = {n: e.case.regime in EXTREME for n, e in cases.items()}
     hidden = {n: e.case.shape.causal or e.case.shape.padding != "none" for n, e in cases.items()}
     if only(extreme):
@@ -178,16 +290,16 @@ def _has_blind_rows(one: Examined) -> bool:
 
 
 def _numbers_fail(failed: Sequence[Finding], output: str) -> bool:
-    return any(f.output == output and f.gate in ("element", "row") for f in failed)
+    return any(f.output == output and f.gate in ("element", "row", "gain") for f in failed)
 
 
 def _by_width(cases: dict[str, Examined], names: set[str]) -> str | None:
     """Every failing width is an odd one, in several unlike shapes, and no width does both."""
-    widths = {cases[n].case.shape.head_dim for n in names}
+    widths = {cases[n].case.shape.head_dim for n in names} - {DECODING_WIDTH}
     unlike = {cases[n].case.shape.causal for n in names}
     right = {e.case.shape.head_dim for n, e in cases.items() if n not in names}
     odd = not widths & set(ORDINARY_WIDTHS) and bool(right & set(ORDINARY_WIDTHS))
-    return "head_dim" if odd and len(unlike) > 1 and not widths & right else None
+    return "head_dim" if widths and odd and len(unlike) > 1 and not widths & right else None
 
 
 # By model.
@@ -207,9 +319,14 @@ def _by_model(judged: Sequence[Examined], failed: Sequence[Finding]) -> tuple[Mo
     """The model nearest to what was returned, and the share of rows it explains."""
     forward = _numbers_fail(failed, "out")
     models, outputs = (FORWARD, ("out",)) if forward else (BACKWARD, ("dq", "dk", "dv"))
-    failing = {f.case for f in failed if f.output in outputs and f.gate in ("element", "row")}
-    telling = _telling(judged, failing) or _telling(judged, failing, LARGEST_CASE)[:1]
-    right = _telling(judged, {e.case.name for e in judged} - failing)
+    failing = {
+        f.case for f in failed if f.output in outputs and f.gate in ("element", "row", "gain")
+    }
+    telling = _telling(judged, failing)
+    if not telling:
+        telling = _telling(judged, failing, LARGEST_CASE)[:1]
+        models = tuple(m for m in models if m.fault_class in FAR or "window" in m.name)
+    right = [e for e in _telling(judged, _comparable(judged, failing)) if e not in telling]
     evidence = [_evidence(e, outputs) for e in (*telling[:5], *right[:4])]
     first = [e for e in evidence if e.one.case.name in failing][:2]
     if not first:
@@ -218,6 +335,21 @@ def _by_model(judged: Sequence[Examined], failed: Sequence[Finding]) -> tuple[Mo
     scores = [(_score(model, evidence), model) for model in ranked]
     score, model = max(scores, key=lambda pair: pair[0])
     return model, score
+
+
+def _comparable(judged: Sequence[Examined], failing: set[str]) -> set[str]:
+    """Cases that are right, and were to fail as well if the fault were general.
+
+    What fails in decoding alone, or on long keys alone, may lie in code for these alone.
+    """
+    shapes = {e.case.name: e.case.shape for e in judged}
+    wrong = [shapes[name] for name in failing]
+    decoding = {e.case.name for e in judged if e.case.check == "decode"}
+    shortest = min((s.kv_len for s in wrong), default=0)
+    kept = {n for n, s in shapes.items() if n not in failing and s.kv_len >= shortest}
+    if failing <= decoding:
+        kept = {n for n in kept & decoding if shapes[n].q_len in {s.q_len for s in wrong}}
+    return kept
 
 
 def _telling(
@@ -232,7 +364,10 @@ def _telling(
         and e.reference.inside.s.size <= limit
     ]
     # What a fault makes of rows without a key is anyone's guess: cases with such rows come last.
-    usable.sort(key=lambda e: (_has_blind_rows(e), e.reference.inside.s.size))
+    # Few rows say little, so do those of decoding.
+    usable.sort(
+        key=lambda e: (_has_blind_rows(e), e.case.check == "decode", e.reference.inside.s.size)
+    )
     shapes: dict[object, Examined] = {}
     for e in usable:
         shapes.setdefault(e.case.shape, e)
@@ -303,6 +438,8 @@ def _by_check(  # noqa: PLR0911 - a list of rules
         return _by_gradient(failed, names, cases)
     if _broken(cases) or "repeat" in gates:
         return "uninitialised"
+    if names == {"positions"}:
+        return "position_overflow"
     masked = {n for n, e in cases.items() if e.case.shape.padding != "none"}
     causal = {n for n, e in cases.items() if e.case.shape.causal}
     if names <= masked:

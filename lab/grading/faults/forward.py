@@ -93,6 +93,19 @@ def _scale_models() -> Iterator[Model]:
         yield features(f"whole {n}", partial(_whole, n))
 
 
+CAPS = (2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 50.0, 100.0)
+
+
+def _cap_models() -> Iterator[Model]:
+    """A soft cap left on: logits c tanh(s / c)."""
+
+    def capped(cap: float) -> Compute:
+        return lambda _, x: attend(x, s=cap * np.tanh(x.s / cap))
+
+    for cap in CAPS:
+        yield Model("soft_cap", f"cap of {cap:g} left on", capped(cap))
+
+
 def _whole(n: int, d: int) -> int:
     return d // n * n
 
@@ -140,9 +153,10 @@ def _block_models() -> Iterator[Model]:
         yield Model("block_range", f"last {b} skipped", _hiding(b, "last"))
         yield Model("tail_block", f"zero keys up to {b}", _zero_keys(b))
         yield Model("tail_block", f"tail of {b} twice", _twice(b))
-        yield Model("length_divisibility", f"rows beyond {b}s unwritten", _unwritten(b))
+        yield Model("length_divisibility", f"rows beyond {b}s unwritten", _unwritten(b, np.nan))
+        yield Model("length_divisibility", f"rows beyond {b}s zero", _unwritten(b, 0.0))
     for b in ONLINE_BLOCKS:
-        for kind in ("accumulator", "sum", "inverted"):
+        for kind in ("accumulator", "sum", "inverted", "own frame", "base two", "twice"):
             yield Model("stale_rescale", f"{kind}, blocks of {b}", _stale(b, kind))
     for n in (2, 3, 4, 8):
         for kind in ("max", "even", "e for base two", "base two for e"):
@@ -185,20 +199,20 @@ def _twice(b: int) -> Compute:
     return compute
 
 
-def _unwritten(b: int) -> Compute:
+def _unwritten(b: int, left: float) -> Compute:
     def compute(_: Call, x: Intermediates) -> Outputs | None:
         T = x.q.shape[2]
         if T % b == 0 or b > T:  # where no row is written, `uninitialised` says more
             return None
         out = x.p @ x.v
-        out[:, :, T // b * b :] = np.nan  # and any other garbage counts as that
+        out[:, :, T // b * b :] = left  # NaN stands for any garbage
         return {"out": out}
 
     return compute
 
 
 def _stale(b: int, kind: str) -> Compute:
-    """The online softmax with one correction left out, or turned round."""
+    """The online softmax with one correction left out, turned round, or in another frame."""
 
     def compute(_: Call, x: Intermediates) -> Outputs | None:
         S = x.k.shape[2]
@@ -212,11 +226,14 @@ def _stale(b: int, kind: str) -> Compute:
                 s, m = x.s[..., start : start + b], mask[..., start : start + b]
                 new = np.maximum(top, np.max(s, -1, keepdims=True, where=m, initial=-np.inf))
                 safe = np.where(np.isfinite(new), new, 0.0)
-                p = np.exp(s - safe, where=m, out=np.zeros(s.shape))
-                rescale = np.where(np.isfinite(top), np.exp(top - safe), 0.0)
+                own = np.max(s, -1, keepdims=True, where=m, initial=-np.inf)
+                frame = np.where(np.isfinite(own), own, 0.0) if kind == "own frame" else safe
+                p = np.exp(s - frame, where=m, out=np.zeros(s.shape))
+                power = {"base two": math.log(2), "twice": 2.0}.get(kind, 1.0)
+                rescale = np.where(np.isfinite(top), np.exp(power * (top - safe)), 0.0)
                 undone = {"accumulator": np.ones_like(rescale), "sum": rescale}
                 inverse = np.where(rescale > 0, 1 / rescale, 0.0)
-                factor = undone.get(kind, inverse)
+                factor = undone.get(kind, inverse if kind == "inverted" else rescale)
                 out = out * factor + p @ x.v[:, :, start : start + b]
                 total = total * (1.0 if kind == "sum" else rescale) + p.sum(-1, keepdims=True)
                 top = new
@@ -291,6 +308,7 @@ FORWARD: tuple[Model, ...] = (
     *MASKS,
     *_head_models(),
     *_scale_models(),
+    *_cap_models(),
     *_axis_models(),
     *_block_models(),
     *_index_models(),

@@ -33,6 +33,16 @@ if TYPE_CHECKING:
     from lab.grading.judge.intermediates import Bool, Intermediates
 
 
+WINDOWS = tuple(2**n for n in range(5, 15))  # keys of a local attention, 32 to 16384
+# Positions of rows where the heads of a group are folded into the rows.
+FOLDED: dict[str, Callable[[Index, int, int], Index]] = {
+    "row divided by the group": lambda i, g, T: i // g,
+    "row times the group": lambda i, g, T: i * g,
+    "last head's rows": lambda i, g, T: i + (g - 1) * T,
+    "row modulo the group": lambda i, g, T: i % g,
+}
+
+
 def _causal(fault_class: str, name: str, rule: Rule) -> Model:
     def compute(call: Call, x: Intermediates) -> Outputs | None:
         if not call.causal:
@@ -52,7 +62,7 @@ def _causal_models() -> Iterator[Model]:
     yield _causal("mask_polarity", "inverted causal, own key", lambda i, j, o: j >= i + o)
     for bits in (8, 16):
         yield _causal("position_overflow", f"int{bits}", _wrapped(bits))
-    for width in (32, 64, 128, 256, 512):
+    for width in WINDOWS:
         yield _causal("block_range", f"window of {width} left on", window(width))
     for b in BLOCKS:
         for padded in ("T", "S", "TS"):
@@ -76,6 +86,35 @@ def _causal_models() -> Iterator[Model]:
         return attend(x, mask=np.broadcast_to(keys(call, x), (*x.mask.shape[:2], *x.s.shape[2:])))
 
     yield Model("silent_fallback", "a key mask turns causality off", replaced)
+
+
+def _length_models() -> Iterator[Model]:
+    """T where S is meant, and rows whose position is another's."""
+    for name, position in FOLDED.items():
+        yield Model("causal_alignment", f"causal {name}", _folded(position))
+    for b in (1, *BLOCKS):
+        yield Model("block_bound", f"keys up to T, in blocks of {b}", _up_to_queries(b))
+
+
+def _folded(position: Callable[[Index, int, int], Index]) -> Compute:
+    def compute(call: Call, x: Intermediates) -> Outputs | None:
+        if not call.causal or x.group == 1:
+            return None
+        i, j, o = grid(x)
+        return attend(x, mask=keys(call, x) & (j <= position(i, x.group, len(i)) + o))
+
+    return compute
+
+
+def _up_to_queries(b: int) -> Compute:
+    """The loop over the keys ends where the queries do, rounded up to blocks."""
+
+    def compute(_: Call, x: Intermediates) -> Outputs | None:
+        T, S = x.q.shape[2], x.k.shape[2]
+        end = -(-T // b) * b
+        return None if end >= S else attend(x, mask=x.mask & (np.arange(S) < end))
+
+    return compute
 
 
 def _padded(which: str, b: int) -> Rule:
@@ -223,4 +262,4 @@ def _blockwise(mask: Bool, b: int) -> Bool:
     return full[:, : mask.shape[1]]
 
 
-MASKS: tuple[Model, ...] = (*_causal_models(), *_mask_models())
+MASKS: tuple[Model, ...] = (*_causal_models(), *_length_models(), *_mask_models())

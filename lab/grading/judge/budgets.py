@@ -31,6 +31,8 @@ rounded (rho = u + a + delta); dS is rounded once (u) before the products with K
            over the group (plain `repeat` does that): (G + 1) u_out sum_heads |dk|
     A_dv = sum p rho |g| + (G + 1) u_out sum_heads |dv| + (g(T G) + a) sum p |g|
 
+(one rounding a head, and one of each of the G partial sums, which are at most sum_heads large).
+
 Gate A is what no correct implementation exceeds, but a row of n keys has errors sqrt(n) smaller
 than its worst case. **Gate B** therefore compares the rms error of a row with its standard
 deviation, a rounding being uniform with variance at most u^2/3, and independent but for two things
@@ -53,11 +55,12 @@ from lab.grading.judge.intermediates import over_groups
 from lab.grading.judge.tiers import U32, UNIT_ROUNDOFF
 
 if TYPE_CHECKING:
-    from lab.grading.judge.intermediates import Float, Intermediates
+    from lab.grading.judge.intermediates import Bool, Float, Intermediates
     from lab.grading.judge.tiers import Tier
 
 LAMBDA = 6.0
 ONE_DRAW = 6.0
+TURNS = 0.25  # errors of logits from which on the weights move together, not at random
 SECOND_ORDER = 1 + 2.0**-6
 TINY = 2.0**-120  # weights below float32's smallest normal number (2^-126) may be flushed to 0
 
@@ -70,11 +73,16 @@ class Bound:
         worst: the largest error a correct implementation can make.
         deviation: the standard deviation expected of its error.
         terms: how many products a row sums, broadcastable to the rows `[B, H, rows]`.
+        longest: the number of terms in the longest sum it depends on, likewise.
+        independent: rows whose roundings are independent of one another, likewise: not those of
+            equal weights, nor those whose weights rounding may turn over (`TURNS`).
     """
 
     worst: Float
     deviation: Float
     terms: Float
+    longest: Float
+    independent: Bool
 
 
 def growth(n: int) -> float:
@@ -164,7 +172,6 @@ def budgets(
     seeing = x.mask.sum(-2)[..., None] * float(x.group)
     rows = growth(T * x.group) + low_precision_sum(seeing, u_acc)
     over = (x.group + 1) * u_in
-    over2 = (x.group + 1) * in2
     ds_t, p_t = x.ds.swapaxes(-1, -2), x.p.swapaxes(-1, -2)
     dk_heads, dv_heads = x.scale * (ds_t @ x.q), p_t @ x.cotangent
     dk_flat, dv_flat = _flat_part(x, flat)
@@ -180,7 +187,7 @@ def budgets(
     )
     dk_var = (
         x.scale**2 * transposed(ds_var + p2 * delta_var, x.q**2)
-        + over2 * over_groups(dk_heads**2, x.group)
+        + in2 * _by_head(dk_heads, x.group)
         + u2 * 3 * dk_flat**2
         + (rows * dk_size / 3) ** 2
     )
@@ -190,15 +197,17 @@ def budgets(
     )
     dv_var = (
         u2 * transposed(p2, x.cotangent**2)
-        + over2 * over_groups(dv_heads**2, x.group)
+        + in2 * _by_head(dv_heads, x.group)
         + u2 * 3 * dv_flat**2
         + ((rows * dv_size + transposed(p_delta + x.p * normaliser, abs_g)) / 3) ** 2
     )
+    steady, steady_heads = _independent(x, delta, flat, keys, sums=bool(u_acc))
+    longest = np.maximum(seeing, keys.max(-2, keepdims=True))
     return {
-        "out": _bound(out_worst, out_var, keys),
-        "dq": _bound(dq_worst, dq_var, keys),
-        "dk": _bound(dk_worst, dk_var, seeing),
-        "dv": _bound(dv_worst, dv_var, seeing),
+        "out": _bound(out_worst, out_var, keys, keys, steady),
+        "dq": _bound(dq_worst, dq_var, keys, keys, steady),
+        "dk": _bound(dk_worst, dk_var, seeing, longest, steady_heads),
+        "dv": _bound(dv_worst, dv_var, seeing, longest, steady_heads),
     }
 
 
@@ -245,5 +254,39 @@ def _flat_part(x: Intermediates, flat: Float) -> tuple[Float, Float]:
     return x.scale * over_groups(ds @ x.q, x.group), over_groups(p @ x.cotangent, x.group)
 
 
-def _bound(worst: Float, variance: Float, terms: Float) -> Bound:
-    return Bound(SECOND_ORDER * worst + TINY, np.sqrt(variance) + TINY, terms[..., 0])
+def _independent(
+    x: Intermediates, delta: Float, flat: Float, keys: Float, *, sums: bool
+) -> tuple[Bool, Bool]:
+    """Rows `[B, Hq, T, 1]`, and key heads `[B, Hkv, 1, 1]`, whose roundings are independent.
+
+    A key head gets gradients from every row of its group. Where sums are rounded too, nearly equal
+    terms round alike: there the weights must spread, by half their mean at least.
+    """
+    steady = (flat == 0) & (delta.max(-1, keepdims=True) < TURNS)
+    if sums:
+        steady &= keys * (x.p**2).sum(-1, keepdims=True) > 1.25
+    unsteady = over_groups((~steady).any(-2, keepdims=True).astype(np.float64), x.group)
+    return steady, unsteady == 0
+
+
+def _by_head(heads: Float, group: int) -> Float:
+    """Squares of what is rounded where each head is, `[B, Hq, S, D]` -> `[B, Hkv, S, D]`.
+
+    Each head, each partial sum over the group in their order, and as much again for another order.
+    """
+    squares = over_groups(heads**2, group)
+    if group == 1:
+        return 2 * squares
+    B, Hq, S, D = heads.shape
+    partial = heads.reshape(B, Hq // group, group, S, D).cumsum(2)
+    return (group + 1) * squares + np.asarray((partial**2).sum(2))
+
+
+def _bound(worst: Float, variance: Float, terms: Float, longest: Float, independent: Bool) -> Bound:
+    return Bound(
+        SECOND_ORDER * worst + TINY,
+        np.sqrt(variance) + TINY,
+        terms[..., 0],
+        longest[..., 0],
+        independent[..., 0],
+    )

@@ -6,6 +6,8 @@ The worst row decides: no mean, no share of good elements, no global cosine. NaN
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,8 @@ from lab.grading.findings import GRADIENT_CHECK, OUTPUTS, Finding
 from lab.grading.judge.budgets import TINY, Bound, budgets, growth
 from lab.grading.judge.calibration import FEW_TERMS, row_threshold
 from lab.grading.judge.intermediates import Intermediates, intermediates
-from lab.grading.judge.tiers import TIERS, U32, UNIT_ROUNDOFF
+from lab.grading.judge.systematic import systematic
+from lab.grading.judge.tiers import DECLARED, TIERS, U32, UNIT_ROUNDOFF
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
     from lab.grading.executor import Array
     from lab.grading.judge.intermediates import Float
     from lab.truth.problems import AttentionProblem, SoftmaxProblem
+
+
+SINGLE_DRAW = 1.75  # 1.6, the least threshold, times this is the 2 sqrt(2) of three roundings
 
 
 class Reference:
@@ -86,20 +92,44 @@ def judge_attention(
         outputs: which results to judge.
 
     Returns:
-        Two findings (gates `element` and `row`) for each output.
+        Three findings (gates `element`, `row` and `gain`) for each output.
     """
     reference = problem if isinstance(problem, Reference) else Reference(problem)
     bounds = reference.bounds(tier)
     exact = tier == "fp32" and reference.problem.policy.name == "f32"
     kind = "f32" if exact else "bf16"  # which roundings the errors are made of
+    promised = reference.bounds(DECLARED[reference.problem.policy.name])
     findings: list[Finding] = []
     for name in outputs:
         got = getattr(answer, name)
         if got is None:
             continue
         filed = GRADIENT_CHECK.get(name, check)
-        findings += gates(got, reference.truth[name], bounds[name], kind, filed, case, name)
+        truth = reference.truth[name]
+        findings += gates(got, truth, bounds[name], kind, filed, case, name)
+        deviation = promised[name].deviation
+        found = systematic(got, truth, bounds[name], deviation, TIERS[tier])
+        findings.append(
+            Finding(
+                filed,
+                "gain",
+                case,
+                name,
+                found.units <= 1.0,
+                found.units,
+                found.batch,
+                found.head,
+                found.row,
+                note=f"{name} {found.describe()}" if found.units > 1 else "",
+            )
+        )
     return findings
+
+
+def judge_output(got: Array, reference: Reference, tier: str, output: str) -> list[Finding]:
+    """Gates A, B and G on one output of a problem: findings of no case and no check."""
+    answer = replace(Answer("ok"), **{output: got})  # type: ignore[arg-type]
+    return judge_attention(answer, reference, tier, outputs=(output,))
 
 
 def judge_softmax(
@@ -141,7 +171,7 @@ def gates(
     element = _element(got, truth, bound.worst, check, case, output)
     few, many = (row_threshold(output, kind, few=few) for few in (True, False))
     threshold = np.where(bound.terms < FEW_TERMS, few, many)
-    units = _as_units(row_ratios(got, truth, bound) / threshold)
+    units = _as_units(row_ratios(got, truth, bound) / (threshold * concentration(bound)))
     return [element, _worst(units, check, "row", case, output)]
 
 
@@ -150,6 +180,19 @@ def row_ratios(got: Array, truth: Float, bound: Bound) -> Float:
     with np.errstate(all="ignore"):
         error = np.square(got.astype(np.float64) - truth).mean(-1)
         return np.asarray(np.sqrt(error / np.square(bound.deviation).mean(-1)))
+
+
+def concentration(bound: Bound) -> Float:
+    """How much further a row's ratio may stray because few elements make its error, `[B, H, rows]`.
+
+    The threshold is that of rows whose elements are of one size: an rms over D draws. Where one
+    element outweighs the others (a column of large values) the row is a single draw, and an error
+    of several roundings may reach twice its deviation. From 1 (all alike) to `SINGLE_DRAW`.
+    """
+    fourth, second = (np.power(bound.deviation, n).mean(-1) for n in (4, 2))
+    D = bound.deviation.shape[-1]
+    share = np.sqrt(fourth / D) / second  # 1/sqrt(D) where all are alike, 1 where one is all
+    return np.asarray(1 + (SINGLE_DRAW - 1) * np.maximum(share - 2 / math.sqrt(D), 0))
 
 
 def _element(got: Array, truth: Float, bound: Float, check: str, case: str, output: str) -> Finding:

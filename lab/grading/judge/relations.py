@@ -49,7 +49,7 @@ class Relation:
 def relations(reference: Reference, seed: int) -> list[Relation]:
     """Every relation that applies to a problem; `seed` draws the changed values."""
     rng = np.random.default_rng(seed)
-    found = [_forward_alone(reference), _repeat(reference)]
+    found = [forward_alone(reference), _repeat(reference)]
     found += [_weights_constant(reference), _weights_one_hot(reference)]
     found += [_powers_of_two(reference), _one_query(reference, rng), _one_value(reference, rng)]
     found += [
@@ -84,7 +84,7 @@ def seeing_rows(answer: Answer, call: Call) -> Answer:
     return replace(answer, out=out, dq=dq)
 
 
-def _forward_alone(reference: Reference) -> Relation:
+def forward_alone(reference: Reference) -> Relation:
     """Called for its output alone, it must be as right as where it is differentiated.
 
     The two are different programs: a custom_vjp has one rule for each.

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from lab.grading.executor import Answer
+from lab.errors import UnsupportedCell
+from lab.grading.executor import Answer, GraderBug
 from lab.grading.sandbox.inside.claims import pallas_problem, program_problem
 from lab.grading.sandbox.process import Child, Limits, Stopped
 from lab.grading.sandbox.replies import Called, Done, Traced, parse
@@ -112,7 +113,12 @@ class Sandbox:
             self._runner = None
 
     def run(self, calls: Sequence[Call]) -> list[Answer]:
-        """Answer each call. A rejected candidate answers `error` with the reason to all."""
+        """Answer each call. A rejected candidate answers `error` with the reason to all.
+
+        Raises:
+            GraderBug: the sandbox itself failed.
+            UnsupportedCell: no interpreter here runs the kernel.
+        """
         self._resumed_at = time.monotonic()
         answers: list[Answer] = []
         try:
@@ -145,7 +151,7 @@ class Sandbox:
         if all(t.exported or t.failure for t in self._traced.values()):
             self._end_tracer()  # before any value that is graded is near a process of its own
         answers = [
-            Answer("unsupported", detail=reason) if reason else self._answer(call)
+            Answer("unsupported", detail=reason, declared=True) if reason else self._answer(call)
             for call, reason in zip(wanted, refused, strict=True)
         ]
         kinds = {answer.kind for answer in answers}
@@ -216,7 +222,8 @@ class Sandbox:
             self._tracer, request, "being traced", max_bytes=self.limits.output_bytes
         )
         reply = parse(Traced, header)
-        if reply.kind != "ok":
+        _see_it_ran(reply)
+        if reply.kind in ("unsupported", "error"):
             return _Traced(failure=Answer(reply.kind, detail=reply.detail))
         self._inspect(signature, reply)
         if reply.backward_error and self.backward == "required":
@@ -270,6 +277,7 @@ class Sandbox:
             )
             self.report.in_place_calls += 1
             reply = parse(Called, header)
+            _see_it_ran(reply)
             if reply.kind != "ok":
                 raise Stopped(f"was traced, but {reply.detail} when called on arrays")
             if len(got) != 1 or not _agree(got[0], expected[0]):
@@ -309,11 +317,25 @@ class Sandbox:
         self._collect_runner()
         header, outputs = self._ask(child, request, "running one call", arrays, max_bytes=size)
         reply = parse(Called, header)
+        _see_it_ran(reply)
         if reply.kind != "ok":
             raise Stopped(f"its program {reply.detail}")
         if [(a.shape, a.dtype.name) for a in outputs] != expected:
             raise Stopped("its program answered with arrays of other shapes than it was traced to")
         return outputs
+
+
+def _see_it_ran(reply: Traced | Called) -> None:
+    """What is no doing of the candidate's is no verdict on it.
+
+    Raises:
+        GraderBug: the harness itself failed.
+        UnsupportedCell: no interpreter here runs the kernel.
+    """
+    if reply.kind == "bug":
+        raise GraderBug(f"the sandbox itself failed, which says nothing about it: {reply.detail}")
+    if reply.kind == "unrunnable":
+        raise UnsupportedCell(f"could not be run here: {reply.detail}")
 
 
 def _agree(one: Array, other: Array) -> bool:

@@ -29,7 +29,7 @@ class Done:
 class Called:
     """How a call ended; its arrays travel beside it."""
 
-    kind: Literal["ok", "unsupported", "error"]
+    kind: Literal["ok", "unsupported", "error", "unrunnable", "bug"]
     detail: str = ""
 
 
@@ -37,7 +37,7 @@ class Called:
 class Traced:
     """How tracing one signature ended, and what the programs are made of."""
 
-    kind: Literal["ok", "unsupported", "error"]
+    kind: Literal["ok", "unsupported", "error", "unrunnable", "bug"]
     detail: str = ""
     backward_error: str | None = None
     exported: bool = False

@@ -6,7 +6,7 @@ becomes code (see `needed`).
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from lab.tpu.schedule.bundles import CORE_ID, DIVIDE, Instruction, Schedule, UnrecognisedDump
 from lab.tpu.schedule.needed import is_copy, needed_names
@@ -176,17 +176,20 @@ class Emitter:
             origin = self._origin(instruction.result)
             words = self._words.get(origin, {}) if origin is not None else {}
             return str(words[0]) if 0 in words else self.unknown("a scalar argument")
-        if opcode == "sld" and CORE_ID in operands:
-            return "0"  # cores share the work evenly: core 0 stands for all
         if opcode == "sld":
-            unknown = self.unknown(f"a value loaded from memory at bundle {address:#x}")
-            return f"load({self._address(operands[0])}, {unknown})"
+            return self._load(operands, address)
         if opcode == "spop.drf" and operands[0] in self._pops:  # first quotient, then remainder
             return self.place(f"{operands[0]}/{next(self._pops[operands[0]])}")
         template = EXPRESSIONS.get(opcode)
         if template is None:
             return self.unknown(f"the result of {opcode} at bundle {address:#x}")
         return template.format(*map(self.operand, operands))
+
+    def _load(self, operands: Sequence[str], address: int) -> str:
+        if CORE_ID in operands:
+            return "0"  # cores share the work evenly: core 0 stands for all
+        unknown = self.unknown(f"a value loaded from memory at bundle {address:#x}")
+        return f"load({self._address(operands[0])}, {unknown})"
 
     def _store(self, instruction: Instruction, address: int) -> str:
         where, value = self._address(instruction.operands[0]), self.operand(instruction.operands[1])

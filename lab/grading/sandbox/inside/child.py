@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import traceback
 from functools import partial
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -67,6 +68,10 @@ V5E = AbstractMesh((), (), abstract_device=AbstractDevice("TPU v5 lite", 1, "tpu
 
 Arrays = list[np.ndarray[Any, np.dtype[Any]]]
 Reply = tuple[dict[str, Any], Arrays]
+
+
+class Unrunnable(Exception):  # noqa: N818 - what the kernel is here
+    """No interpreter runs the kernel."""
 
 
 class Contract(Exception):  # noqa: N818 - what was broken
@@ -136,6 +141,8 @@ class Tracer:
             backward = failed is None
             if failed is None:
                 chosen, answer["with_gradients"], fingerprint = found
+            elif failed["kind"] == "bug":
+                return {**answer, "forward": None, **failed}, []
             else:
                 answer["backward_error"] = failed["detail"]
         again = self.aside(_fingerprint, self.function, header, backward)[0]
@@ -158,8 +165,10 @@ class Tracer:
 
     def call(self, header: dict[str, Any], arrays: Arrays) -> Reply:
         """Call the function itself on arrays, in TPU interpret mode; kernels run as on a chip."""
-        program = self.program(header) if header["compiled"] else None
-        found, failed = self.aside(_called, self.function, program, header, arrays)
+        program, failed = self.program(header) if header["compiled"] else (None, None)
+        if failed is not None:
+            return {**failed, "kind": "unrunnable"}, []
+        found, failed = self.aside(_called, self.function, program, header, arrays, self.file)
         if failed is not None:
             return failed, []
         outputs, problem = found
@@ -167,14 +176,16 @@ class Tracer:
             self.deny(problem)
         return {"kind": "ok"}, outputs
 
-    def program(self, header: dict[str, Any]) -> Any:  # noqa: ANN401
-        """The program, compiled once, of a signature that could not be exported."""
+    def program(self, header: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
+        """The program, compiled once, of a signature not exported; or None and why."""
         if header["id"] not in self.local:
-            program, _ = self.aside(_jaxpr, self.function, header, header["backward"], False)
+            program, failed = self.aside(_jaxpr, self.function, header, header["backward"], False)
+            if failed is not None:
+                return None, failed
             if self.aside(claims.fingerprint, program)[0] != self.walked[header["id"]]:
                 self.deny(UNSTABLE)
             self.local[header["id"]] = jax.jit(jaxpr_as_fun(program))
-        return self.local[header["id"]]
+        return self.local[header["id"]], None
 
 
 # What may run a stranger's code: functions of this file alone, with no Tracer in reach.
@@ -188,6 +199,12 @@ def _failed(file: Path, error: BaseException) -> tuple[None, dict[str, Any]]:
     """An exception as an answer."""
     if isinstance(error, Contract | custom.CandidateFileError):
         return None, {"kind": "error", "detail": str(error)}
+    if isinstance(error, Unrunnable):
+        return None, {"kind": "unrunnable", "detail": str(error)}
+    frames = _files_of(error)
+    if str(file) not in frames and frames[-1:] and Path(frames[-1]).parent == HERE:
+        where = f"{Path(frames[-1]).name}"
+        return None, {"kind": "bug", "detail": f"{custom.describe(error)} ({where})"}
     name, detail = type(error).__name__, custom.describe(error, file)
     own_refusal = isinstance(error, NotImplementedError) and _raised_in(error, file)
     if name == "UnsupportedCell" or own_refusal:
@@ -235,10 +252,20 @@ def _called(
     program: Any,  # noqa: ANN401
     header: dict[str, Any],
     arrays: Arrays,
+    file: Path,
 ) -> tuple[Arrays, str | None]:
-    with use_abstract_mesh(V5E), pltpu.force_tpu_interpret_mode(pltpu.InterpretParams()):
-        called = program or _flat(function, header, backward=header["backward"])
-        return _evaluate(called, arrays)
+    """Call in TPU interpret mode; what that cannot run, by the plain interpreter."""
+    modes: tuple[Any, ...] = (pltpu.InterpretParams(), True)
+    for how in modes[:1] if program else modes:
+        try:
+            with use_abstract_mesh(V5E), pltpu.force_tpu_interpret_mode(how):
+                called = program or _flat(function, header, backward=header["backward"])
+                return _evaluate(called, arrays)
+        except Exception as error:
+            if not _by_interpreter(error, file):
+                raise
+            reason = custom.describe(error, file)
+    raise Unrunnable(reason)
 
 
 def _flat(
@@ -280,7 +307,7 @@ class Runner:
             if names:
                 return {"ok": False, "detail": f"calls native or host functions: {names}"}, []
             arguments = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in program.in_avals]
-            compiled = jax.jit(program.call).lower(*arguments).compile()
+            compiled = _compiled(jax.jit(program.call).lower(*arguments))
         except Exception as error:  # noqa: BLE001 - the bytes come from a stranger
             return {"ok": False, "detail": f"cannot be compiled: {custom.describe(error)}"}, []
         self.programs[header["id"]] = compiled
@@ -295,6 +322,14 @@ class Runner:
         if problem:
             self.deny(problem)
         return {"kind": "ok"}, outputs
+
+
+def _compiled(lowered: Any) -> Callable[..., Any]:  # noqa: ANN401
+    """Compiled in a third of the time, where the compiler still knows how."""
+    try:
+        return lowered.compile(compiler_options={"xla_cpu_use_fusion_emitters": False})
+    except Exception:  # noqa: BLE001 - another compiler; what is wrong with the program comes again
+        return lowered.compile()
 
 
 def _abstract(header: dict[str, Any], *, backward: bool) -> list[Any]:
@@ -336,11 +371,21 @@ def _digest(array: np.ndarray[Any, np.dtype[Any]]) -> bytes:
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).digest()
 
 
+def _files_of(error: BaseException) -> list[str]:
+    """The file of each frame that it passed, the one that raised it last."""
+    return [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+
+
 def _raised_in(error: BaseException, file: Path) -> bool:
-    trace, last = error.__traceback__, None
-    while trace is not None:
-        trace, last = trace.tb_next, trace
-    return last is not None and last.tb_frame.f_code.co_filename == str(file)
+    return _files_of(error)[-1:] == [str(file)]
+
+
+def _by_interpreter(error: BaseException, file: Path) -> bool:
+    """Whether jax's Pallas code failed below the last line of the stranger's, not that line."""
+    frames = _files_of(error)
+    while str(file) in frames:
+        frames = frames[frames.index(str(file)) + 1 :]
+    return any("/jax/_src/pallas/" in name.replace(os.sep, "/") for name in frames)
 
 
 def _custom_calls(program: Any) -> list[str]:  # noqa: ANN401 - an Exported
