@@ -250,6 +250,7 @@ def compiled(cycles: int | None, *, pallas: bool = False) -> dict[str, Any]:
         "schedule_ms": None if schedule is None else schedule / 1.5 * 1e-6,
         "estimated_ms": ms,
         "no_estimate": None if ms else "control flow depends on data",
+        "values_proved": True,
         "floor_share": None if ms is None else 0.001 / ms,
         "achieved_tflops": None if ms is None else 0.2 / ms,
         "ops": [op],
