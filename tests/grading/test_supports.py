@@ -92,7 +92,9 @@ def test_every_declaration_leaves_a_core_that_it_covers(supports: Supports) -> N
 def test_a_kernel_with_needs_is_still_asked_about_heads_padding_and_alignment() -> None:
     supports = Supports(head_dims=(128,), length_multiple_of=128, causal="causal")
     # Positions beyond 32768 would take minutes at this width.
-    assert [name for name, ok in covered(supports).items() if not ok] == ["positions"]
+    # Decoding cannot be asked of a kernel that takes whole blocks of queries.
+    left = [name for name, ok in covered(supports).items() if not ok]
+    assert [name for name in left if not name.startswith("decode")] == ["positions"]
     by_name = {case.name: case.shape for case in fit(SUITE, supports)}
     assert by_name["cached"].q_len < by_name["cached"].kv_len
     assert by_name["query-longer"].q_len > by_name["query-longer"].kv_len
