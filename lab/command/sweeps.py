@@ -116,6 +116,9 @@ def _expand(config: DictConfig) -> tuple[Cell, ...]:
     parsed = OverridesParser.create(config_loader=loader).parse_overrides(
         [*params, *config.hydra.overrides.task]
     )
+    for override in parsed:
+        if override.is_discrete_sweep() and not list(override.sweep_iterator()):
+            raise UserError(messages.matches_nothing(str(override.input_line)))
     (jobs,) = BasicSweeper.split_arguments(parsed, max_batch_size=None)
     fitted = axes.fitted(jobs)
     for note in fitted.notes:
