@@ -78,7 +78,7 @@ MISTAKES = [
     (["candidate.path=a=b.py"], ["""type 'candidate.path="a=b.py"'"""]),
     (["candidate.path=ü.py"], ["""type 'candidate.path="ü.py"'"""]),
     (["candidate.path=a,b.py"], ["""'candidate.path="a,b.py"'"""]),
-    (["candidate.function=a'b"], [r"""type "candidate.function=\"a'b\"\""""]),
+    (["candidate.function=a'b"], [r"""type "candidate.function=\"a'b\"" """.strip()]),
     (["seq= 256"], ["seq= 256", "blank", "type seq=256"]),
     (["seq=", "256"], ["seq= 256", "blank", "type seq=256"]),
     (["seq =256"], ["seq =256", "blank", "type seq=256"]),
