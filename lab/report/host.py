@@ -17,7 +17,10 @@ from lab import records
 from lab.records import Model
 
 HOST_FILE = "host_peaks.json"
-SOURCE = "measured: NumPy, float32 product of 1024 x 1024 and copy of 64 MiB, best of 5; the least it can"
+SOURCE = (
+    "measured on the CPU, the least it can: NumPy, float32 product of 1024 x 1024 and copy of "
+    "64 MiB, best of 5"
+)
 
 
 class HostPeaks(Model):

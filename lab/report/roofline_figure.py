@@ -55,8 +55,8 @@ def roofline(results: Sequence[Result], out: Path, host: Mapping[str, HostPeaks]
     own = Line2D(
         [], [], color="0.3", linewidth=1.5, linestyle="--", label="roof measured on the CPU"
     )
-    extra = [line for line, wanted in ((roof, any(not p.measured for p in known)),
-                                       (own, any(p.measured for p in known))) if wanted]  # fmt: skip
+    extra = [roof] if any(not peaks.measured for peaks in known) else []
+    extra += [own] if any(peaks.measured for peaks in known) else []
 
     def panel(axes: Axes, one: Panel, styles: Mapping[str, Look]) -> None:
         _panel(axes, one, styles, {key: rate for key, rate in rates.items() if rate})

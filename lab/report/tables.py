@@ -119,7 +119,7 @@ def _cell(entry: Entry) -> dict[str, object]:
 
 
 def _rates(result: Result, host: Mapping[str, HostPeaks]) -> dict[str, object]:
-    """What the cell's time means for its device; nothing of an interpreted one, which is no speed."""
+    """What a time means for its device; an interpreted one, which is no speed, means nothing."""
     found = achieved(result, host) if result.evidence != "interpreted" else None
     if found is None:
         return {}
