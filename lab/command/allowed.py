@@ -33,7 +33,7 @@ def words(key: str) -> str:
 
 def is_group(key: str) -> bool:
     """Whether the key takes the name of an option; kernels are declared in Python, not in conf/."""
-    return key == "kernel" or (config_directory() / key).is_dir()
+    return key == "kernel" or key in {p.name for p in config_directory().iterdir() if p.is_dir()}
 
 
 def takes_text(key: str) -> bool:

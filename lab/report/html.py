@@ -59,7 +59,7 @@ def render(
         loader=PackageLoader("lab.report"), undefined=StrictUndefined, autoescape=True
     )
     environment.filters["text"] = _text
-    directories = {entry.result.cell_id: entry.directory for entry in loaded.entries}
+    links = {id(entry.result): entry.link(out) for entry in loaded.entries}
     svgs = {
         name: _inline((out / f"{name}.svg").read_text(encoding="utf-8"), name)
         for name in _FIGURES
@@ -74,11 +74,9 @@ def render(
         systems=systems([entry.result for entry in loaded.entries]),
         figures=svgs,
         comparisons=_table(tables.comparisons(found), _COMPARISONS),
-        comparison_records=[
-            (directories[c.baseline.cell_id], directories[c.kernel.cell_id]) for c in found
-        ],
+        comparison_records=[(links[id(c.baseline)], links[id(c.kernel)]) for c in found],
         rows=_table(rows, _CELLS),
-        row_records=list(rows["directory"]),
+        row_records=list(links.values()),
         skipped=loaded.skipped,
     )
 
