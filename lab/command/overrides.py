@@ -147,7 +147,8 @@ def _repairs(key: str, value: str) -> Iterator[str]:
         yield f"{key}{value}"
     if bare[:1] in "[{" or re.match(r"\w+\(", bare):
         yield f"{key}={bare}{_missing_closers(bare)}"
-    if "," in bare:  # a comma too many
+    if "," in bare and (bare.startswith("[") or not allowed.takes_text(key.lstrip("+~"))):
+        # A comma too many.
         inner = bare.strip("[]")
         joined = ",".join(part.strip() for part in inner.split(",") if part.strip())
         if joined:

@@ -62,7 +62,10 @@ def test_tables_hold_a_row_a_cell_and_a_row_a_comparison(sweep: Path, tmp_path: 
         "scope seq q_len dtype shape direction baseline kernel kernel_options baseline_ms "
         "kernel_ms slowdown slowdown_lo slowdown_hi evidence device_kind baseline_cell kernel_cell"
     )
-    assert " ".join(pairs[0]) == columns
+    added = (
+        "batch q_heads kv_heads head_dim causal padding method verdict used flags machine values"
+    )
+    assert " ".join(pairs[0]) == f"{columns} {added}"
     assert {row["cell_id"] for row in rows} >= {pairs[0]["baseline_cell"], pairs[0]["kernel_cell"]}
     page = (tmp_path / "out/report.md").read_text()
     assert "6 cells: 5 done, 1 failed." in page
@@ -143,7 +146,9 @@ def test_the_latest_run_of_a_cell_on_a_machine_counts(tmp_path: Path) -> None:
     tpu = samples.timed("kernel=xla", ms=3.0, device=samples.TPU)
     for name, result in (("a", old), ("b", new), ("c", tpu)):
         samples.keep(result, tmp_path / "runs" / name)
-    built = report.build([tmp_path / "runs", tmp_path / "runs/b"], tmp_path / "out")
+    built = report.build(
+        [tmp_path / "runs", tmp_path / "runs/b"], tmp_path / "out", merge_machines=True
+    )
     rows = table(tmp_path / "out/cells.csv")
     assert sorted((row["median_ms"], row["device_kind"]) for row in rows) == [
         ("2.0", "cpu"), ("3.0", "TPU v5 lite"),
