@@ -76,9 +76,7 @@ def build(
     files += latency(results, out)
     files += roofline(results, out, peaks)
     files += predicted.write(results, out, baseline)
-    text = page.render(
-        loaded, found, out, baseline=baseline, overlay=overlay, files=files, peaks=peaks
-    )
+    text = page.render(loaded, found, baseline=baseline, overlay=overlay, files=files, peaks=peaks)
     records.write_atomically(out / "report.md", text)
     text = html.render(loaded, found, out, files, baseline=baseline, peaks=peaks)
     records.write_atomically(out / "report.html", text)

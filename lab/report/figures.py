@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from matplotlib.lines import Line2D
 
-from lab.records import EVIDENCE_ORDER, Result
+from lab.records import EVIDENCE_ORDER, Evidence, Result
 from lab.report import panels
 from lab.report.comparisons import Comparison
 from lab.report.panels import Look
@@ -185,7 +185,7 @@ def _curves(
     axes.axhline(1.0, color="0.3", linewidth=1)
 
 
-def _by_case(drawn: Sheet) -> tuple[Sheet, dict[str, list[str]]]:
+def _by_case(drawn: Sheet) -> tuple[Sheet, dict[Evidence, list[str]]]:
     """At one length a panel holds the cases of one level as rows, each panel of before one row.
 
     Returns:

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from lab import records
-from lab.records import Model
+from lab.model import Model
 
 HOST_FILE = "host_peaks.json"
 SOURCE = (

@@ -123,7 +123,7 @@ def _rates(result: Result, host: Mapping[str, HostPeaks]) -> dict[str, object]:
     found = achieved(result, host) if result.evidence != "interpreted" else None
     if found is None:
         return {}
-    row = {
+    row: dict[str, object] = {
         "p5_ms": found.p5_ms,
         "p95_ms": found.p95_ms,
         "achieved_tflops": found.tflops,

@@ -147,8 +147,7 @@ def _pairs(opened: Opened) -> dict[tuple[str, str, str], tuple[Raw, Raw]]:
     """Every two timed records that differ in the implementation alone, baseline first."""
     groups: dict[str, list[Raw]] = {}
     for raw in opened.raws.values():
-        wrong = (raw.plain.get("compile") or {}).get("values_proved") is False
-        if raw.result.status == "done" and _time_ms(raw) and not wrong:
+        if raw.result.status == "done" and _time_ms(raw) and not _refused(raw):
             config = {k: v for k, v in raw.plain["config"].items() if k not in _MAY_DIFFER}
             machine = [raw.plain["environment"][name] for name in _MACHINE]
             key = canonical.line([raw.profile, config, machine, raw.plain["code_sha256"]])
@@ -160,6 +159,13 @@ def _pairs(opened: Opened) -> dict[tuple[str, str, str], tuple[Raw, Raw]]:
         for kernel in group
         if _label(baseline) == "xla" and _label(kernel) != "xla"
     }
+
+
+def _refused(raw: Raw) -> bool:
+    """Whether an estimate is one of a program whose values were to be proved, and were not."""
+    section = raw.plain.get("compile") or {}
+    asked = section.get("proof") is not None or section.get("values_proved") is not None
+    return asked and section["values_proved"] is not True
 
 
 def _label(raw: Raw) -> str:
