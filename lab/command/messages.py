@@ -176,7 +176,7 @@ def _no_option(missing: str, lines: list[str]) -> str:
 
 
 def _several(word: str, _: list[str]) -> str:
-    key, _, value = word.partition("=")
+    key, value = word.split("=", 1)
     if allowed.takes_list(key):
         return f"{word}: {key} takes a list; type {key}=[{value}]"
     alone = ""

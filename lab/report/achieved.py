@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from omegaconf import OmegaConf
 
-from lab.cells.config import config_directory, from_plain, problem_shape
+from lab.cells.config import config_directory
 from lab.records import Result
 from lab.report.comparisons import time_ms
 from lab.report.host import HostPeaks
 from lab.tpu import roofline
-from lab.truth.problems import POLICIES
+from lab.truth.problems import POLICIES, Shape
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,13 @@ def achieved(result: Result, host: Mapping[str, HostPeaks] | None = None) -> Ach
     ms = time_ms(result) if result.status == "done" else None
     if not ms:
         return None
-    config = from_plain(result.config)
-    direction = str(result.cell.direction)
-    work = roofline.work(
-        problem_shape(config), POLICIES[result.cell.dtype], result.cell.scope, direction
+    cell, sizes = result.cell, result.config["shape"]
+    shape = Shape(
+        q_len=cell.q_len,
+        kv_len=cell.seq,
+        **{name: value for name, value in sizes.items() if name != "name"},
     )
+    work = roofline.work(shape, POLICIES[cell.dtype], cell.scope, cell.direction)
     p5 = p95 = None
     if result.benchmark is not None and len(result.benchmark.samples_ms) > 1:
         p5, p95 = (float(x) for x in np.percentile(result.benchmark.samples_ms, [5, 95]))

@@ -137,6 +137,8 @@ def draw(
             alignment="left",
         )
         legend.get_title().set_color("0.35")
+        figure.draw_without_rendering()  # lays out; each file would do so again
+        figure.set_layout_engine("none")
         figure.savefig(path.with_suffix(".png"), dpi=130, metadata={"Software": None})
         figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
     return [path.with_suffix(".png").name, path.with_suffix(".svg").name]
