@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 if __package__ in (None, ""):
-    # `python lab/run.py` puts lab/ itself on the path, where `import lab` is not found and our
-    # module names would shadow others.
+    # `python lab/run.py` puts lab/ itself on the path: its names would shadow others.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 try:
@@ -19,7 +18,7 @@ try:
     from omegaconf import DictConfig
 
     from lab.cells import config, expectations
-    from lab.command import compose, messages, runs, sweeps, usage
+    from lab.command import compose, messages, overrides, runs, sweeps, usage
     from lab.errors import UserError
     from lab.records import Result
     from lab.report import terminal
@@ -54,6 +53,7 @@ def _compose_and_run() -> int:
         version_base="1.3", config_path=str(config.config_directory()), config_name="config"
     )(job)
     try:
+        overrides.refuse_unreadable(sys.argv[1:])
         entry()
     except KeyboardInterrupt:
         sweeps.say_interrupted("interrupted")

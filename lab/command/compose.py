@@ -35,8 +35,10 @@ def cell_from(composed: DictConfig, overrides: Sequence[str] = ()) -> Cell:
     own = OmegaConf.masked_copy(composed, list(field_names()))
     if missing := sorted(OmegaConf.missing_keys(own)):
         raise UserError(f"no value for {', '.join(missing)}: set it, as in {missing[0]}=VALUE")
-    # Hydra has merged into the schema, so every value already has its type.
+    # Hydra has merged into the schema, so every value has its type, but what it interpolates.
     config = LabConfig(**cast("dict[str, Any]", OmegaConf.to_object(own)))
+    if any("${" in word for word in overrides or messages.typed()):
+        config = lab_config.from_plain(lab_config.to_plain(config))
     check(config)
     return Cell(config, tuple(overrides))
 

@@ -7,14 +7,21 @@ import errno
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    GrammarParseError,
+    InterpolationResolutionError,
+    OmegaConfBaseException,
+)
 
 from lab.cells.config import LabConfig
+from lab.command import allowed, overrides
 from lab.errors import UserError
 
 MANY = 20
@@ -72,27 +79,53 @@ def suggest(given: str, allowed: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
+def typed() -> list[str]:
+    """The words of the command line."""
+    return sys.argv[1:]
+
+
 def _omegaconf(error: OmegaConfBaseException, context: str) -> str:
-    override = re.search(r"override '?([^\s'=]+)(?:=([^\s']*))?", context)
-    key = override.group(1) if override else str(error.full_key or "")
-    if override and "is not a ListConfig" in str(error.msg):
-        given = override.group(2)
-        return f"{key}={given}: it takes a list: {key}=[{given}]"
+    override = re.search(r"override '?([^\s'=]+)(=[^\s']*)?", context)
+    key = (override.group(1) if override else str(error.full_key or "")).lstrip("+~")
     if isinstance(error, ConfigAttributeError | ConfigKeyError):
         return unknown_key(key)
     reason = str(error.msg or error).splitlines()[0]
-    # OmegaConf names the type but not the key, or the key but not what was given.
-    return reason if key in reason else f"{key}: {reason}"
+    if not key and (optional := re.match(r"field '(.+)' is not Optional", reason)):
+        key = optional.group(1)
+    if not key and (word := next((word for word in typed() if "${" in word), None)):
+        return f"{overrides.cut(word)}: {reason}; give the value itself"
+    word = overrides.given(key, typed())
+    if isinstance(error, InterpolationResolutionError) or error.__class__ is GrammarParseError:
+        return f"{word}: {reason}; give the value itself"
+    # An element's key ends in [0]: what is allowed is said of the list.
+    if found := allowed.words(re.sub(r"\[\d+\]$", "", key)):
+        return f"{word}: allowed is {found}"
+    parent = key.rpartition(".")[0]
+    if found := allowed.words(parent) if parent else "":
+        return f"{word}: {parent} has no keys of its own; allowed is {found}"
+    return f"{word}: {reason}"
+
+
+def matches_nothing(override: str) -> str:
+    """That a sweep's axis holds no value, as glob(nosuch*) and range(3,1)."""
+    key, _, value = override.partition("=")
+    if value.startswith("glob(") and allowed.is_group(key):
+        return f"{override}: no option of {key} matches; `--help` lists them"
+    found = f"; allowed is {words}" if (words := allowed.words(key)) else ""
+    why = "glob is for groups alone" if value.startswith("glob(") else "this holds no value"
+    return f"{override}: {why}{found}; type the values: {key}=A,B"
 
 
 def unknown_key(key: str) -> str:
     """That there is no such key, with the nearest one."""
+    if allowed.is_group(key) and "+" not in key:
+        return f"{overrides.given(key, typed())}: {key} is added with a +; type +{key}=NAME"
     *parents, last = key.split(".")
     level: object = OmegaConf.structured(LabConfig)
     for parent in parents:
         level = level.get(parent) if isinstance(level, DictConfig) and parent in level else None
     siblings = [str(name) for name in level] if isinstance(level, DictConfig) else []
-    hint = suggest(last, siblings) or "; `--cfg job` prints those there are"
+    hint = suggest(last.lower(), siblings) or "; `--cfg job` prints those there are"
     return f"{key}: there is no such key{hint}"
 
 
@@ -112,17 +145,52 @@ def _hydra(text: str) -> str:
     text = text.partition("\nConfig search path")[0].partition("\nSee https://")[0]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = lines[0] if lines else "the command line is not understood"
-    missing = re.match(r"In '.*': Could not find '(.+)/([^/]+)'", first)
-    if missing and "Available options" in text:
-        start = next(i for i, line in enumerate(lines) if line.startswith("Available options"))
-        group, given = missing.groups()
-        return _unknown_option(group, given, lines[start + 1 :])
-    if unknown := re.match(r"Could not override '(.+)'\.", first):
-        return unknown_key(unknown.group(1))
-    if several := re.match(r"Ambiguous value for argument '(.+)'", first):
-        return f"{several.group(1)}: several values make a sweep: add -m (or give one value)"
-    if first.startswith("Config group override must be a string or a list"):
-        # Hydra names neither the group nor the value; `null` is how a command line gives another.
-        groups = [word.removesuffix("=null") for word in sys.argv[1:] if word.endswith("=null")]
-        return f"{', '.join(groups) or 'a group'} takes the name of an option; `--help` lists them"
+    for pattern, answer in _ANSWERS.items():
+        if found := re.match(pattern, first):
+            return answer(found.group(1), lines)
     return "; ".join(lines)
+
+
+def _null_group(_: str, __: list[str]) -> str:
+    # Hydra names neither the group nor the value; `null` is how a command line gives another.
+    groups = [word for word in typed() if word.endswith("=null") or word.startswith("hydra=")]
+    return f"{', '.join(groups) or 'a group'} takes the name of an option; `--help` lists them"
+
+
+def _interval(_: str, __: list[str]) -> str:
+    word = next((word for word in typed() if "interval(" in word), "interval(...)")
+    return f"{word}: a sweep takes values, not intervals; type them, or range(START,STOP,STEP)"
+
+
+def _no_option(missing: str, lines: list[str]) -> str:
+    """A group's option that is not there, from `GROUP/OPTION` as Hydra joins them."""
+    pairs = [word.lstrip("+").split("=", 1) for word in typed() if "=" in word]
+    joined = {f"{key.partition('@')[0]}/{value}": (key, value) for key, value in pairs}
+    group, _, given = missing.rpartition("/")
+    group, given = joined.get(missing, (group, given))
+    heads = [n for n, line in enumerate(lines) if line.startswith("Available options")]
+    if heads:
+        return _unknown_option(group, given, lines[heads[0] + 1 :])
+    word = overrides.given(group, typed())
+    return f"{word}: there is no {group}={given}; {group} takes the name of one option"
+
+
+def _several(word: str, _: list[str]) -> str:
+    key, value = word.split("=", 1)
+    if allowed.takes_list(key):
+        return f"{word}: {key} takes a list; type {key}=[{value}]"
+    alone = ""
+    if allowed.takes_text(key) and "." in key:
+        alone = f"; one value with a comma is typed {overrides.quoted(key, value)}"
+    return f"{word}: several values make a sweep: add -m (or give one value){alone}"
+
+
+# What Hydra says first, and the answer from its group and all the lines.
+_ANSWERS: Mapping[str, Callable[[str, list[str]], str]] = {
+    r"In '.*': Could not (?:find|load) '(.+)'": _no_option,
+    r"Could not override '(.+)'\.": lambda key, _: unknown_key(key),
+    r"Ambiguous value for argument '(.+)'": _several,
+    r"Sweep parameters '(.+)' requires --multirun": _several,
+    r"(BasicSweeper does not support sweep type)": _interval,
+    r"(Config group override must be a string or a list)": _null_group,
+}

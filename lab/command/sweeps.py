@@ -22,13 +22,13 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from lab import records, report, tasks
-from lab.cells import expectations
+from lab.cells import environment, expectations
 from lab.cells.cell import Cell
 from lab.command import axes, lock, messages, runs
 from lab.command.compose import cell_from
 from lab.errors import UserError
 from lab.records import RESULT_FILE, Result
-from lab.report import terminal
+from lab.report import host, terminal
 from lab.report.progress import Watcher
 
 
@@ -116,6 +116,9 @@ def _expand(config: DictConfig) -> tuple[Cell, ...]:
     parsed = OverridesParser.create(config_loader=loader).parse_overrides(
         [*params, *config.hydra.overrides.task]
     )
+    for override in parsed:
+        if override.is_discrete_sweep() and not list(override.sweep_iterator()):
+            raise UserError(messages.matches_nothing(str(override.input_line)))
     (jobs,) = BasicSweeper.split_arguments(parsed, max_batch_size=None)
     fitted = axes.fitted(jobs)
     for note in fitted.notes:
@@ -153,6 +156,12 @@ def finish(sweep: Sweep) -> int:
     for cell in sweep.cells:
         with suppress(records.InvalidRecord):
             found.append(records.read(sweep.directory / cell.id / RESULT_FILE, Result))
+    here = environment.describe(platform_name=None, device_kind=None, device_count=None).cpu_model
+    if any(
+        r.benchmark and (r.environment.platform, r.environment.cpu_model) == ("cpu", here)
+        for r in found
+    ):
+        host.measure_once(sweep.directory, here)
     # A sweep of reports has nothing to aggregate.
     worth_it = any(result.task != "report" for result in found)
     built = (

@@ -32,7 +32,7 @@ def build(
     baseline: str = BASELINE,
     merge_machines: bool = False,
 ) -> Report:
-    """Read the records under `runs` and write cells.csv, comparisons.csv, report.md and figures.
+    """Read the records under `runs` and write the tables, the figures, report.md and report.html.
 
     The same records give the same bytes. Figures are written where anything can be compared.
 
@@ -48,27 +48,38 @@ def build(
     """
     loaded = load(runs)
     # pandas and matplotlib take most of a second to import: only those pay who get here.
-    from lab.report import figures, machines, page, predicted, tables
+    from lab.report import figures, host, html, machines, page, predicted, tables
+    from lab.report.latency_figure import latency
+    from lab.report.published import curves
+    from lab.report.roofline_figure import roofline
 
     results = [entry.result for entry in loaded.entries]
     _require_baseline(results, baseline)
     if not merge_machines:
         machines.refuse_unlike(results)
+    if overlay == "published":
+        curves(baseline)  # refuses a baseline of which nothing was published
+    peaks = host.read(runs)
     found = sorted(compare(results, baseline), key=lambda c: reading_order(c.kernel))
     gaps = [r for r in results if r.task in ("benchmark", "compile") and r.status != "done"]
     out.mkdir(parents=True, exist_ok=True)
-    files = ["cells.csv", "comparisons.csv", "report.md"]
-    for stale in ("slowdown.png", "slowdown.svg"):
-        (out / stale).unlink(missing_ok=True)
-    cells_csv = tables.cells(loaded.entries).to_csv(index=False, lineterminator="\n")
+    files = ["cells.csv", "comparisons.csv", "report.md", "report.html"]
+    for stale in ("slowdown", "latency", "roofline"):
+        for suffix in ("png", "svg"):
+            (out / f"{stale}.{suffix}").unlink(missing_ok=True)
+    cells_csv = tables.cells(loaded.entries, peaks).to_csv(index=False, lineterminator="\n")
     comparisons_csv = tables.comparisons(found).to_csv(index=False, lineterminator="\n")
     records.write_atomically(out / "cells.csv", cells_csv)
     records.write_atomically(out / "comparisons.csv", comparisons_csv)
     if found:
         files += figures.slowdown(found, gaps, out, baseline=baseline, overlay=overlay)
+    files += latency(results, out)
+    files += roofline(results, out, peaks)
     files += predicted.write(results, out, baseline)
-    text = page.render(loaded, found, baseline=baseline, overlay=overlay)
+    text = page.render(loaded, found, baseline=baseline, overlay=overlay, files=files, peaks=peaks)
     records.write_atomically(out / "report.md", text)
+    text = html.render(loaded, found, out, files, baseline=baseline, peaks=peaks)
+    records.write_atomically(out / "report.html", text)
     return Report(out, len(results), len(found), loaded.skipped, tuple(files))
 
 

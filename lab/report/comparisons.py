@@ -10,7 +10,7 @@ from typing import Any
 from lab.candidates.custom import name_of
 from lab.records import CompileSection, Evidence, Result, weaker
 from lab.timing.statistics import Interval, ratio_interval
-from lab.timing.verdict import Verdict
+from lab.timing.verdict import Verdict, verdict
 
 CLAIMS: Mapping[Evidence, str] = {
     "interpreted": "interpreted: not a performance claim",
@@ -18,6 +18,9 @@ CLAIMS: Mapping[Evidence, str] = {
     "estimated": "estimated by the compiler: not a measurement",
 }
 """What a time of each level may claim; a measured one claims its device."""
+
+VALUES = {"": "proved", "not proved": "not proved", "refused": "wrong or not proved"}
+"""What a table says of `proof`."""
 
 BASELINE = "xla"
 # The two sides of a comparison differ in these alone.
@@ -53,8 +56,18 @@ class Comparison:
 
     @property
     def method(self) -> str:
-        """`paired`: in one process, block by block; `separate`: in a process each."""
+        """`paired`: in one process, block by block; `separate`: in a process each.
+
+        `sources`: two estimates, whose interval is the band of their two sources.
+        """
+        if self.kernel.compile is not None:
+            return "sources"
         return "separate" if self.ratio is None else "paired"
+
+    @property
+    def unproved(self) -> bool:
+        """Whether a side is an estimate of a program whose values nobody proved."""
+        return bool(proof(self.baseline) or proof(self.kernel))
 
 
 def label(result: Result) -> str:
@@ -89,12 +102,12 @@ def reading_order(result: Result) -> tuple[str | int, ...]:
 def time_ms(result: Result) -> float | None:
     """What a comparison compares: the median of a timed case, the estimate of a compiled one.
 
-    An estimate is one of the program that was asked for only where its values were proved.
+    An estimate whose record does not hold a proof of the program's values is none (`proof`).
     """
     if result.benchmark is not None:
         return result.benchmark.median_ms
     made = result.compile
-    return made.estimated_ms if made and made.values_proved else None
+    return made.estimated_ms if made and proof(result) != "refused" else None
 
 
 def case_key(result: Result) -> str:
@@ -133,19 +146,48 @@ def compare(
             yield _comparison(baselines[key], result)
 
 
-def estimates(baseline: CompileSection, kernel: CompileSection) -> list[tuple[float, float]]:
-    """The pairs of times that two estimates may be compared by, the one to claim last.
+def estimates(
+    baseline: CompileSection, kernel: CompileSection
+) -> tuple[float, float, Interval | None]:
+    """Two estimates compared: the times by the rule, and the band of the two sources' ratios.
 
-    By the rule XLA counts by its cost model and Pallas by the executed schedule; both can be
-    executed, too. Claimed is what is less favourable to the kernel. Where both are Pallas kernels
-    the rule takes one source for both. A time below its cell's floor is no time.
+    By the rule XLA counts by its cost model and Pallas by the executed schedule, as in the cells
+    themselves; the other source executes both schedules. Exchanging the sides inverts ratio and
+    band, so that a pair has one answer whichever is the baseline. A schedule below its cell's floor
+    is no time; without both schedules there is no band.
+
+    Returns:
+        baseline and kernel, milliseconds, and the band of kernel / baseline.
     """
-    pairs = [
-        (baseline.estimated_ms, kernel.estimated_ms),
-        (baseline.schedule_ms, kernel.schedule_ms),
-    ]
-    held = [(b, k) for b, k in pairs if b and k and b >= baseline.floor_ms and k >= kernel.floor_ms]
-    return sorted(held, key=lambda pair: pair[1] / pair[0])
+    assert baseline.estimated_ms
+    assert kernel.estimated_ms
+    by_rule = kernel.estimated_ms / baseline.estimated_ms
+    by_schedule = schedule_ratio(baseline, kernel)
+    band = None
+    if by_schedule is not None:
+        band = Interval(min(by_rule, by_schedule), max(by_rule, by_schedule))
+    return baseline.estimated_ms, kernel.estimated_ms, band
+
+
+def schedule_ratio(baseline: CompileSection, kernel: CompileSection) -> float | None:
+    """Kernel / baseline by executing both schedules, where both have one."""
+    b, k = baseline.schedule_ms, kernel.schedule_ms
+    if not b or not k or b < baseline.floor_ms or k < kernel.floor_ms:
+        return None
+    return k / b
+
+
+def proof(result: Result) -> str:
+    """Whether a compiled cell's values were proved: "", "not proved" or "refused".
+
+    A record made before there were proofs does not say: its estimate is taken, and must be marked
+    wherever it stands. One that was to be proved and was not, or was proved wrong, is refused.
+    """
+    section = result.compile
+    if section is None or section.values_proved:
+        return ""
+    unknown = section.values_proved is None and section.proof is None
+    return "not proved" if unknown else "refused"
 
 
 def _paired(result: Result, baseline: str) -> Comparison | None:
@@ -175,13 +217,14 @@ def _comparison(baseline: Result, kernel: Result) -> Comparison:
     kernel_ms, baseline_ms = time_ms(kernel), time_ms(baseline)
     assert kernel_ms is not None
     assert baseline_ms is not None
-    if kernel.compile and baseline.compile:
-        baseline_ms, kernel_ms = estimates(baseline.compile, kernel.compile)[-1]
     assert kernel.evidence is not None
     assert baseline.evidence is not None
-    interval = None
+    interval, said = None, None
     if kernel.benchmark and baseline.benchmark:
         interval = ratio_interval(kernel.benchmark.samples_ms, baseline.benchmark.samples_ms)
+    if kernel.compile and baseline.compile:
+        baseline_ms, kernel_ms, interval = estimates(baseline.compile, kernel.compile)
+        said = verdict(interval, 0.0) if interval else None
     return Comparison(
         baseline=baseline,
         kernel=kernel,
@@ -190,4 +233,5 @@ def _comparison(baseline: Result, kernel: Result) -> Comparison:
         interval=interval,
         evidence=weaker(kernel.evidence, baseline.evidence),
         baseline_name=label(baseline),
+        verdict=said,
     )

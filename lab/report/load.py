@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from lab import records
 from lab.errors import UserError
@@ -13,10 +15,19 @@ from lab.records import RESULT_FILE, STATUS_FILE, Result, Status
 
 @dataclass(frozen=True)
 class Entry:
-    """A record and the directory that it was read from, relative to the directory asked for."""
+    """A record and the directory that it was read from, relative to the directory asked for.
+
+    `path` is the same directory, absolute: a page makes its links from it.
+    """
 
     result: Result
     directory: str
+    path: Path
+
+    def link(self, out: Path) -> str:
+        """The record as a page in `out` links to it: relative, quoted for a URL."""
+        target = os.path.relpath(self.path / "result.json", out.resolve())
+        return quote(Path(target).as_posix())
 
 
 @dataclass(frozen=True)
@@ -60,7 +71,7 @@ def load(directories: Sequence[Path]) -> Loaded:
                 continue
             if result is None:
                 continue
-            entry = Entry(result, relative)
+            entry = Entry(result, relative, path.parent)
             ran = result.environment
             key = (result.cell_id, ran.cpu_model, ran.device_kind)
             other = newest.get(key)

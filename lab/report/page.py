@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -12,7 +12,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from lab.cells import expectations
 from lab.records import CorrectnessCheck, Result
 from lab.report import figures, predicted
-from lab.report.comparisons import Comparison, kernel_options, label
+from lab.report.achieved import achieved
+from lab.report.comparisons import Comparison, kernel_options, label, proof
+from lab.report.host import HostPeaks
 from lab.report.load import Entry, Loaded
 from lab.report.machines import unlike
 from lab.report.tables import arrays, device, flags, machine
@@ -20,31 +22,50 @@ from lab.timing.flags import MEANINGS
 
 
 def render(
-    loaded: Loaded, found: Sequence[Comparison], *, baseline: str, overlay: str | None
+    loaded: Loaded,
+    found: Sequence[Comparison],
+    *,
+    baseline: str,
+    overlay: str | None,
+    files: Sequence[str] = (),
+    peaks: Mapping[str, HostPeaks] | None = None,
 ) -> str:
-    """The page as Markdown; the same records give the same text."""
+    """The page as Markdown; the same records give the same text.
+
+    Args:
+        loaded: the records.
+        found: what was compared.
+        baseline: the kernel that others are compared with.
+        overlay: "published" where the published curve was asked for.
+        files: what was written beside the page.
+        peaks: measured peaks of processors, by their model.
+    """
     environment = Environment(
         loader=PackageLoader("lab.report"),
         undefined=StrictUndefined,
         trim_blocks=False,
         autoescape=False,  # noqa: S701 - Markdown, not HTML
     )
+    environment.filters["figure"] = figure
     results = [entry.result for entry in loaded.entries]
     return (
         environment.get_template("report.md")
         .render(
             counts=_counts(results),
-            ran=_ran(results),
             levels={c.evidence for c in found},
             claims=figures.claims(found),
-            overlay=overlay,
+            overlay=figures.overlaid(found, baseline) if overlay else [],
+            files=files,
+            systems=systems(results),
+            refused=[r.cell_id for r in results if proof(r) == "refused"],
+            unproved=any(c.unproved for c in found),
             baseline=baseline,
             comparisons=[_comparison(c, merged=bool(unlike(results))) for c in found],
-            times=[_time(e) for e in loaded.entries if e.result.benchmark],
+            times=[_time(e, peaks or {}) for e in loaded.entries if e.result.benchmark],
             machines=unlike(results),
             flagged=flagged(results),
             estimated=any(c.evidence == "estimated" for c in found),
-            intervals=any(c.interval for c in found),
+            intervals=any(c.interval and c.method != "sources" for c in found),
             compiled=predicted.section(results, baseline),
             correctness=[_correctness(r) for r in results if r.correctness],
             rubric=[_rubric(r) for r in results if r.rubric],
@@ -57,24 +78,40 @@ def render(
     )
 
 
+def figure(value: float | None) -> str:
+    """A number in four digits, or nothing."""
+    return "" if value is None else f"{value:.4g}"
+
+
 def _counts(results: Sequence[Result]) -> str:
     statuses = Counter(result.status for result in results)
     text = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items()))
     return f"{len(results)} cells: {text}." if results else "No readable cell."
 
 
-def _ran(results: Sequence[Result]) -> list[str]:
-    """Machine and versions that cells ran with, and how many cells did."""
-    seen: Counter[str] = Counter()
-    for result in results:
-        ran = result.environment
-        versions = {"python": ran.python, "jax": ran.jax, "libtpu": ran.libtpu, "lab": ran.commit}
-        named = [f"{name} {value[:12]}" for name, value in versions.items() if value]
-        device = ran.device_kind if ran.device_kind not in (None, "cpu") else None
-        machine = ", ".join(filter(None, (device, f"{ran.cpu_model} x {ran.cpu_count}")))
-        dirty = " with uncommitted changes" if ran.dirty else ""
-        seen[f"{machine}; {', '.join(named)}{dirty}"] += 1
-    return [f"{text} ({count} cells)" for text, count in sorted(seen.items())]
+def systems(results: Sequence[Result]) -> list[dict[str, str]]:
+    """The machines and versions that the records come from, and how many cells of each."""
+    counts = Counter(
+        (machine(r) if r.compile is None else f"no device: compiled for {r.cell.target} on "
+         f"{r.environment.cpu_model}", versions(r), _code(r))
+        for r in results
+    )  # fmt: skip
+    return [
+        {"machine": where, "versions": what, "code": code, "cells": str(count)}
+        for (where, what, code), count in sorted(counts.items())
+    ]
+
+
+def versions(result: Result) -> str:
+    """The libraries of a record."""
+    seen = result.environment
+    libtpu = f", libtpu {seen.libtpu}" if seen.libtpu else ""
+    return f"Python {seen.python}, jax {seen.jax}, jaxlib {seen.jaxlib}{libtpu}"
+
+
+def _code(result: Result) -> str:
+    commit = (result.environment.commit or "no commit")[:12]
+    return f"{commit}{', changed' if result.environment.dirty else ''}"
 
 
 def _comparison(c: Comparison, *, merged: bool) -> dict[str, Any]:
@@ -91,17 +128,34 @@ def _comparison(c: Comparison, *, merged: bool) -> dict[str, Any]:
         "interval": f"{c.interval.lo:.2f} to {c.interval.hi:.2f}" if c.interval else "",
         "evidence": c.evidence,
         "verdict": c.verdict or "",
-        "flags": flags(c),
+        "flags": " ".join(filter(None, [flags(c), "not-proved" if c.unproved else ""])),
+        "samples": _samples(c),
         "arrays": arrays(c.kernel),
         "device_kind": machine(c.kernel) if merged else device(c.kernel),
     }
 
 
-def _time(entry: Entry) -> dict[str, Any]:
-    """What a time of one cell is made of."""
+def _samples(c: Comparison) -> str:
+    """Samples of the baseline and of the kernel; nothing of estimates."""
+    sides = [side.benchmark for side in (c.baseline, c.kernel)]
+    return " / ".join(str(len(side.samples_ms)) for side in sides if side)
+
+
+def _time(entry: Entry, peaks: Mapping[str, HostPeaks]) -> dict[str, Any]:
+    """What a time of one cell is made of, and what it means for the device."""
     timed = entry.result.benchmark
     assert timed is not None
+    rates = achieved(entry.result, peaks)
+    assert rates is not None
+    speed = entry.result.evidence != "interpreted"
     return {
+        "evidence": entry.result.evidence,
+        "p5_ms": rates.p5_ms,
+        "p95_ms": rates.p95_ms,
+        "tflops": rates.tflops if speed else None,
+        "gb_s": rates.gb_s if speed else None,
+        "times_floor": rates.times_floor if speed else None,
+        "peaks": "measured" if speed and rates.peaks and rates.peaks.measured else "",
         "directory": entry.directory,
         "used": timed.used,
         "median_ms": timed.median_ms,

@@ -7,7 +7,6 @@ added in a column of its own, as one constant (DISPATCH_MS, fitted in evidence/t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -15,8 +14,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from lab import records
 from lab.records import CompileSection, Result
-from lab.report.comparisons import label
+from lab.report.comparisons import VALUES, Comparison, compare, label, proof, time_ms
 from lab.report.published import CREDIT, published
+from lab.report.tables import arrays
 from lab.report.validation import Point
 
 DISPATCH_MS = 0.17
@@ -24,24 +24,6 @@ DISPATCH_MS = 0.17
 LEAST_POINTS = 2  # for a curve
 PUBLISHED_KERNELS = {"xla": "xla_ms", "pallas-8row": "pallas_ms"}
 _SOURCES = ("cost_model_ms", "static_profile_ms", "schedule_ms", "estimated_ms")
-
-
-@dataclass(frozen=True)
-class Slowdown:
-    """A kernel against the baseline by estimates of device time.
-
-    `by_rule` takes each side as the rule does (XLA by cost model, Pallas by schedule);
-    `by_schedule` executes both schedules, and is None where one has none.
-    """
-
-    kernel: Result
-    by_rule: float
-    by_schedule: float | None
-
-    @property
-    def claimed(self) -> float:
-        """The ratio less favourable to the kernel."""
-        return max(self.by_rule, self.by_schedule or self.by_rule)
 
 
 def compiled(results: Sequence[Result]) -> list[Result]:
@@ -94,7 +76,15 @@ def section(results: Sequence[Result], baseline: str = "xla") -> str:
     points = against_published(cells)
     return environment.get_template("predicted.md").render(
         baseline=baseline,
-        rows=[_row(result, ratios.get(result.cell_id)) for result in cells],
+        rows=[
+            {
+                **_row(result, ratios.get(result.cell_id)),
+                "arrays": arrays(result),
+                "band": band(ratios.get(result.cell_id)),
+            }
+            for result in cells
+        ],
+        unproved=sum(proof(result) == "not proved" for result in cells),
         points=points,
         figure=len(points) >= LEAST_POINTS,
         dispatch_ms=DISPATCH_MS,
@@ -102,26 +92,9 @@ def section(results: Sequence[Result], baseline: str = "xla") -> str:
     )
 
 
-def slowdowns(cells: Sequence[Result], baseline: str) -> dict[str, Slowdown]:
-    """Each kernel's ratios to the baseline's cell of the same case, by cell id."""
-    base = {_case(r): r for r in cells if label(r) == baseline and _proved_ms(r)}
-    found = {}
-    for result in cells:
-        other = base.get(_case(result))
-        mine = _section(result)
-        if other is None or label(result) == baseline or not _proved_ms(result):
-            continue
-        theirs = _section(other)
-        assert theirs.estimated_ms
-        assert mine.estimated_ms
-        by_schedule = None
-        if _above_floor(mine.schedule_ms, mine) and _above_floor(theirs.schedule_ms, theirs):
-            assert mine.schedule_ms
-            assert theirs.schedule_ms
-            by_schedule = mine.schedule_ms / theirs.schedule_ms
-        ratio = mine.estimated_ms / theirs.estimated_ms
-        found[result.cell_id] = Slowdown(result, ratio, by_schedule)
-    return found
+def slowdowns(cells: Sequence[Result], baseline: str) -> dict[str, Comparison]:
+    """Each kernel's comparison with the baseline's cell of the same case, by cell id."""
+    return {found.kernel.cell_id: found for found in compare(cells, baseline)}
 
 
 def against_published(cells: Sequence[Result]) -> list[Point]:
@@ -133,7 +106,7 @@ def against_published(cells: Sequence[Result]) -> list[Point]:
     }
     points = []
     for result in cells:
-        cell, estimated = result.cell, _proved_ms(result)
+        cell, estimated = result.cell, time_ms(result)
         same = (cell.target, cell.direction, cell.dtype, cell.shape) == (
             "v5e", "forward", "bf16", "published",
         )  # fmt: skip
@@ -143,13 +116,11 @@ def against_published(cells: Sequence[Result]) -> list[Point]:
     return sorted(points, key=lambda p: (p.kernel != "xla", p.kernel, p.scope != "softmax", p.seq))
 
 
-def _above_floor(total_ms: float | None, section: CompileSection) -> bool:
-    return total_ms is not None and total_ms >= section.floor_ms
-
-
-def _case(result: Result) -> tuple[object, ...]:
-    cell = result.cell
-    return (cell.scope, cell.seq, cell.q_len, cell.dtype, cell.shape, cell.direction, cell.target)
+def band(found: Comparison | None) -> str:
+    """The band of a comparison of estimates, or nothing."""
+    if found is None or found.interval is None:
+        return ""
+    return f"{found.interval.lo:.2f} to {found.interval.hi:.2f}"
 
 
 def _section(result: Result) -> CompileSection:
@@ -157,13 +128,7 @@ def _section(result: Result) -> CompileSection:
     return result.compile
 
 
-def _proved_ms(result: Result) -> float | None:
-    """The estimate of a program whose values were proved."""
-    section = _section(result)
-    return section.estimated_ms if section.values_proved else None
-
-
-def _row(result: Result, ratio: Slowdown | None) -> dict[str, object]:
+def _row(result: Result, found: Comparison | None) -> dict[str, object]:
     c, cell = _section(result), result.cell
     return {
         "kernel": label(result),
@@ -178,13 +143,17 @@ def _row(result: Result, ratio: Slowdown | None) -> dict[str, object]:
         "label": c.label,
         **{source: getattr(c, source) for source in _SOURCES},
         "no_estimate": c.no_estimate,
-        "values_proved": c.values_proved,
         "floor_ms": c.floor_ms,
         "floor_bound_by": c.floor_bound_by,
         "floor_share": c.floor_share,
-        "slowdown_by_rule": ratio.by_rule if ratio else None,
-        "slowdown_by_schedule": ratio.by_schedule if ratio else None,
-        "slowdown_claimed": ratio.claimed if ratio else None,
+        "times_floor": c.estimated_ms / c.floor_ms if c.estimated_ms else None,
+        "achieved_tflops": c.achieved_tflops,
+        "achieved_gb_s": c.work.hbm_bytes / c.estimated_ms * 1e-6 if c.estimated_ms else None,
+        "slowdown": found.slowdown if found else None,
+        "slowdown_lo": found.interval.lo if found and found.interval else None,
+        "slowdown_hi": found.interval.hi if found and found.interval else None,
+        "verdict": found.verdict if found else None,
+        "values": VALUES[proof(result)],
         "libtpu": c.libtpu,
         "cell_id": result.cell_id,
     }

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
 from lab.cells import expectations
 from lab.records import Result
-from lab.report.comparisons import Comparison, kernel_options, label
+from lab.report.achieved import achieved
+from lab.report.comparisons import VALUES, Comparison, kernel_options, label, proof
+from lab.report.host import HostPeaks
 from lab.report.load import Entry
 from lab.timing.record import BenchmarkSection
 from lab.timing.statistics import summarise
 
 
-def cells(entries: Sequence[Entry]) -> pd.DataFrame:
-    """A row a cell, failed ones too."""
-    return pd.DataFrame([_cell(entry) for entry in entries], columns=list(_CELL_COLUMNS))
+def cells(entries: Sequence[Entry], host: Mapping[str, HostPeaks] | None = None) -> pd.DataFrame:
+    """A row a cell, failed ones too; `host` holds the measured peaks of processors."""
+    rows = [{**_cell(entry), **_rates(entry.result, host or {})} for entry in entries]
+    return pd.DataFrame(rows, columns=list(_CELL_COLUMNS))
 
 
 _ARRAYS = ("batch", "q_heads", "kv_heads", "head_dim", "causal", "padding")
@@ -69,6 +72,13 @@ _CELL_COLUMNS = (
     "peak_bytes",
     "estimated_ms",
     "floor_ms",
+    "p5_ms",
+    "p95_ms",
+    "achieved_tflops",
+    "achieved_gb_s",
+    "times_floor",
+    "peaks",
+    "values",
     "checks_passed",
     "checks_failed",
     "score",
@@ -106,6 +116,23 @@ def _cell(entry: Entry) -> dict[str, object]:
         **{name: result.config["shape"].get(name) for name in _ARRAYS},
     }
     return {**row, **_section(result)}
+
+
+def _rates(result: Result, host: Mapping[str, HostPeaks]) -> dict[str, object]:
+    """What a time means for its device; an interpreted one, which is no speed, means nothing."""
+    found = achieved(result, host) if result.evidence != "interpreted" else None
+    if found is None:
+        return {}
+    row: dict[str, object] = {
+        "p5_ms": found.p5_ms,
+        "p95_ms": found.p95_ms,
+        "achieved_tflops": found.tflops,
+        "achieved_gb_s": found.gb_s,
+        "times_floor": found.times_floor,
+        "peaks": None if not found.peaks else "measured" if found.peaks.measured else "datasheet",
+        "values": None if result.compile is None else VALUES[proof(result)],
+    }
+    return row if found.floor_ms is None else {**row, "floor_ms": found.floor_ms}
 
 
 def _section(result: Result) -> dict[str, object]:
@@ -198,6 +225,7 @@ _COMPARISON_COLUMNS = (
     "used",
     "flags",
     "machine",
+    "values",
 )
 
 
@@ -229,6 +257,11 @@ def _comparison(comparison: Comparison) -> dict[str, object]:
         "used": kernel.benchmark.used if kernel.benchmark else None,
         "flags": flags(comparison),
         "machine": machine(kernel),
+        "values": None
+        if kernel.compile is None
+        else "not proved"
+        if comparison.unproved
+        else "proved",
     }
 
 

@@ -563,12 +563,19 @@ def a_ratio_against_another_case(root: Path) -> None:
 
 
 @corruption("ratios")
-def the_more_favourable_of_two_estimates(root: Path) -> None:
+def the_other_source_of_two_estimates(root: Path) -> None:
     estimates = read_rows(root, "estimates")
     row = next(r for r in read_rows(root, "comparisons") if r["evidence"] == "estimated")
     of = {r["record"]: r for r in estimates}
-    below, above = of[row["baseline_cell"]]["estimated_ms"], of[row["kernel_cell"]]["estimated_ms"]
+    below, above = of[row["baseline_cell"]]["schedule_ms"], of[row["kernel_cell"]]["schedule_ms"]
     changed = {"baseline_ms": below, "kernel_ms": above, "slowdown": above / below}
+    edit_row(root, "comparisons", lambda r: r["kernel_cell"] == row["kernel_cell"], **changed)
+
+
+@corruption("ratios")
+def the_band_of_two_estimates_left_out(root: Path) -> None:
+    row = next(r for r in read_rows(root, "comparisons") if r["evidence"] == "estimated")
+    changed = {"slowdown_lo": None, "slowdown_hi": None}
     edit_row(root, "comparisons", lambda r: r["kernel_cell"] == row["kernel_cell"], **changed)
 
 

@@ -30,7 +30,11 @@ def test_pandas_loads_every_table(table: str, good_release: Path) -> None:
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.filterwarnings("default")  # what the library warns about is its own affair
 def test_datasets_loads_every_table_by_name(
-    table: str, good_release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    table: str,
+    good_release: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     datasets = pytest.importorskip("datasets", reason="pip install '.[release]'")
@@ -38,6 +42,8 @@ def test_datasets_loads_every_table_by_name(
         str(good_release), table, split="measurements", cache_dir=str(tmp_path)
     )
     assert loaded.to_list() == plain(good_release, table)
+    said = capfd.readouterr().err
+    assert "Ignoring" not in said, said
 
 
 @pytest.mark.filterwarnings("default")

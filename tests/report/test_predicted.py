@@ -78,21 +78,63 @@ def test_without_compiled_cells_nothing_is_written_and_stale_files_go(tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_comparison_claims_the_source_less_favourable_to_the_kernel() -> None:
+def test_a_comparison_of_estimates_has_one_answer_whichever_side_is_the_baseline() -> None:
     cells = predicted.compiled(evidence())
-    for slowdown in predicted.slowdowns(cells, "xla").values():
-        assert slowdown.by_schedule is not None
-        assert slowdown.claimed == max(slowdown.by_rule, slowdown.by_schedule)
-    claimed = {c.kernel.cell_id: c.slowdown for c in comparisons.compare(list(cells))}
-    expected = {i: s.claimed for i, s in predicted.slowdowns(cells, "xla").items()}
-    assert claimed == pytest.approx(expected)
+    forth = predicted.slowdowns(cells, "xla")
+    back = predicted.slowdowns(cells, "pallas-8row")
+    assert len(forth) == len(back) == 10
+    for found in forth.values():
+        other = back[found.baseline.cell_id]
+        assert found.slowdown * other.slowdown == pytest.approx(1)
+        assert found.interval is not None
+        assert other.interval is not None
+        assert found.interval.lo * other.interval.hi == pytest.approx(1)
+        assert found.interval.hi * other.interval.lo == pytest.approx(1)
+        opposite = {"slower": "faster", "faster": "slower", "ambiguous": "ambiguous"}
+        assert found.verdict is not None
+        assert other.verdict == opposite[found.verdict]
 
 
-def test_without_a_schedule_on_both_sides_the_rule_is_claimed() -> None:
+def test_the_claim_is_that_of_the_cells_own_estimates_and_lies_in_the_band() -> None:
+    for found in predicted.slowdowns(predicted.compiled(evidence()), "xla").values():
+        assert found.kernel.compile is not None
+        assert found.baseline.compile is not None
+        assert found.kernel_ms == found.kernel.compile.estimated_ms
+        assert found.baseline_ms == found.baseline.compile.estimated_ms
+        assert found.interval is not None
+        assert found.interval.lo <= found.slowdown <= found.interval.hi
+
+
+def test_sources_that_contradict_each_other_are_ambiguous() -> None:
+    pair = [r for r in evidence() if (r.cell.scope, r.cell.seq) == ("softmax", 2048)]
+    xla = next(r for r in pair if r.cell.kernel == "xla")
+    assert xla.compile is not None
+    fast = xla.compile.floor_ms * 1.1  # by its executed schedule, far below its cost model
+    kernel = [
+        changed(r, estimated_ms=xla.compile.schedule_ms, schedule_ms=xla.compile.schedule_ms)
+        for r in pair
+        if r.cell.kernel != "xla"
+    ]
+    (found,) = comparisons.compare([changed(xla, schedule_ms=fast), *kernel])
+    assert found.interval is not None
+    assert found.interval.lo < 1 < found.interval.hi
+    assert found.verdict == "ambiguous"
+
+
+def test_without_a_schedule_on_both_sides_there_is_no_band_and_no_verdict() -> None:
     cells = [changed(r, schedule_ms=None) for r in predicted.compiled(evidence())]
-    for slowdown in predicted.slowdowns(cells, "xla").values():
-        assert slowdown.by_schedule is None
-        assert slowdown.claimed == slowdown.by_rule
+    for found in predicted.slowdowns(cells, "xla").values():
+        assert (found.interval, found.verdict) == (None, None)
+
+
+def test_an_estimate_counts_only_where_its_values_were_proved() -> None:
+    cells = predicted.compiled(evidence())
+    assert "not proved: 20 of these" in predicted.section(cells).lower()
+    proved = [changed(r, values_proved=True) for r in cells]
+    assert "not proved" not in predicted.section(proved).lower()
+    wrong = [changed(r, values_proved=r.cell.kernel == "xla") for r in cells]
+    assert predicted.slowdowns(wrong, "xla") == {}
+    assert "wrong or not proved" in predicted.section(wrong)
 
 
 def test_times_of_other_targets_carry_their_label_and_meet_no_published_time() -> None:

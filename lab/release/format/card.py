@@ -13,7 +13,7 @@ from lab.records import EVIDENCE_ORDER
 from lab.release import RELEASE_VERSION
 from lab.release.build.profiles import Profile
 from lab.release.build.tables import Entry
-from lab.release.format import rows, schema, text
+from lab.release.format import canonical, rows, schema, text
 from lab.report.comparisons import BASELINE
 
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
@@ -83,6 +83,8 @@ def _table(name: str, found: list[rows.Row]) -> dict[str, Any]:
     return {
         "name": name,
         "rows": len(found),
+        # The file's own size: what a reader holds in memory is the reader's affair.
+        "bytes": len(canonical.lines(row.model_dump(mode="json") for row in found)),
         "purpose": text.TABLE_PURPOSE[name],
         "features": schema.features(name),
     }

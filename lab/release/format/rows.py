@@ -79,7 +79,7 @@ class Benchmark(CaseRow):
     median_lo_ms: Milliseconds | None = Field(
         description="Lower end of its 95% interval by order statistics; null below 6 samples"
     )
-    median_hi_ms: Milliseconds | None = Field(description="Upper end of that interval")
+    median_hi_ms: Milliseconds | None = Field(description="Upper end of that interval or band")
     q1_ms: Milliseconds | None = Field(description="First quartile of the samples")
     q3_ms: Milliseconds | None = Field(description="Third quartile of the samples")
     min_ms: Milliseconds | None = Field(description="Fastest sample")
@@ -113,9 +113,10 @@ class Comparison(Row):
     )
     slowdown_lo: float | None = Field(
         ge=0,
-        description="Lower end of an interval of at least 95%; null where there are no samples",
+        description="Lower end of an interval of at least 95%, or of the band of two estimates; "
+        "null where there is neither",
     )
-    slowdown_hi: float | None = Field(ge=0, description="Upper end of that interval")
+    slowdown_hi: float | None = Field(ge=0, description="Upper end of that interval or band")
     evidence: Evidence = Field(description="The weaker level of the two sides")
     device_kind: str = Field(description="Device that ran both, or that both were compiled for")
     baseline_cell: Name = Field(description="Raw record of the baseline")

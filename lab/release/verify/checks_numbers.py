@@ -147,7 +147,7 @@ def _pairs(opened: Opened) -> dict[tuple[str, str, str], tuple[Raw, Raw]]:
     """Every two timed records that differ in the implementation alone, baseline first."""
     groups: dict[str, list[Raw]] = {}
     for raw in opened.raws.values():
-        if raw.result.status == "done" and _time_ms(raw):
+        if raw.result.status == "done" and _time_ms(raw) and not _refused(raw):
             config = {k: v for k, v in raw.plain["config"].items() if k not in _MAY_DIFFER}
             machine = [raw.plain["environment"][name] for name in _MACHINE]
             key = canonical.line([raw.profile, config, machine, raw.plain["code_sha256"]])
@@ -161,6 +161,13 @@ def _pairs(opened: Opened) -> dict[tuple[str, str, str], tuple[Raw, Raw]]:
     }
 
 
+def _refused(raw: Raw) -> bool:
+    """Whether an estimate is one of a program whose values were to be proved, and were not."""
+    section = raw.plain.get("compile") or {}
+    asked = section.get("proof") is not None or section.get("values_proved") is not None
+    return asked and section["values_proved"] is not True
+
+
 def _label(raw: Raw) -> str:
     cell = raw.plain["cell"]
     return str(cell["kernel"] if cell["candidate"] == "reference" else cell["candidate"])
@@ -171,23 +178,32 @@ def _time_ms(raw: Raw) -> float | None:
     return section.get("median_ms" if raw.result.task == "benchmark" else "estimated_ms")
 
 
-def _compared_ms(baseline: Raw, kernel: Raw) -> tuple[float, float]:
-    """The two times; of the sources of two estimates, those less favourable to the kernel."""
-    pairs = [(_time_ms(baseline), _time_ms(kernel))]
-    if kernel.result.task == "compile":
-        by = "schedule_ms"
-        pairs.append((baseline.plain["compile"][by], kernel.plain["compile"][by]))
-    return max(((b, k) for b, k in pairs if b and k), key=lambda pair: pair[1] / pair[0])
+def _band(baseline: Raw, kernel: Raw) -> tuple[float, float] | None:
+    """The ratios of two estimates by their own rule and by both executed schedules, in order.
+
+    A schedule below its case's floor is no time.
+    """
+    b, k = baseline.plain["compile"], kernel.plain["compile"]
+    held = [s["schedule_ms"] and s["schedule_ms"] >= s["floor_ms"] for s in (b, k)]
+    if not all(held):
+        return None
+    by_rule = k["estimated_ms"] / b["estimated_ms"]
+    by_schedule = k["schedule_ms"] / b["schedule_ms"]
+    return min(by_rule, by_schedule), max(by_rule, by_schedule)
 
 
 def _comparison(baseline: Raw, kernel: Raw) -> dict[str, Any]:
-    below, above = _compared_ms(baseline, kernel)
+    below, above = _time_ms(baseline), _time_ms(kernel)
+    assert below
+    assert above
     lo = hi = None
     if kernel.result.task == "benchmark":
         b = _median_interval(baseline.plain["benchmark"]["samples_ms"], 0.975)
         k = _median_interval(kernel.plain["benchmark"]["samples_ms"], 0.975)
         if b and k and b[0] > 0:
             lo, hi = k[0] / b[1], k[1] / b[0]
+    elif band := _band(baseline, kernel):
+        lo, hi = band
     cell = kernel.plain["cell"]
     return {
         **{n: cell[n] for n in ("scope", "seq", "q_len", "dtype", "shape", "direction")},
