@@ -13,8 +13,8 @@ from typing import Any
 
 from lab.cells import config as lab_config
 from lab.cells.config import LabConfig
-from lab.model import Model
 from lab.records import CellNames, StatusName
+from lab.records.model import Model
 from lab.truth.problems import POLICIES, DtypePolicy, Shape
 
 # Where results are written, and what is done with those that are there, says nothing about what

@@ -21,7 +21,7 @@ from omegaconf import MISSING, OmegaConf
 from lab.errors import UserError
 from lab.kernels import options
 from lab.records import Verdict
-from lab.timing.record import MAX_SAMPLES
+from lab.records.benchmark import MAX_SAMPLES
 from lab.truth.problems import POLICIES, REGIMES, Shape
 from lab.worker import PACKAGE_ROOT
 

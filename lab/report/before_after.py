@@ -18,10 +18,10 @@ from typing import Literal
 from lab import records
 from lab.errors import UserError
 from lab.records import ComparedCell, Result, weaker
+from lab.records.benchmark import BenchmarkSection, Verdict
 from lab.report.comparisons import kernel_options, label, time_ms
 from lab.report.tables import arrays, machine
 from lab.timing import verdict
-from lab.timing.record import BenchmarkSection
 from lab.timing.statistics import Interval, ratio_interval
 
 TASKS = ("benchmark", "compile")
@@ -105,7 +105,7 @@ def _case(
     gaps = [_gap(name, side) for name, side in sides if side is None or _ms(side) is None]
     differs = _differs(old.result, new.result) if old and new else []
     ratio = interval = margin = None
-    said: verdict.Verdict | Literal["missing"] = "missing"
+    said: Verdict | Literal["missing"] = "missing"
     notes = list(gaps)
     if old and new and not gaps:
         margin = verdict.margin(threshold, _floor(old.result, new.result))

@@ -9,8 +9,8 @@ from typing import Any
 
 from lab.candidates.custom import name_of
 from lab.records import CompileSection, Evidence, Result, weaker
+from lab.records.benchmark import Verdict, verdict
 from lab.timing.statistics import Interval, ratio_interval
-from lab.timing.verdict import Verdict, verdict
 
 CLAIMS: Mapping[Evidence, str] = {
     "interpreted": "interpreted: not a performance claim",

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from lab import records
-from lab.model import Model
+from lab.records.model import Model
 
 HOST_FILE = "host_peaks.json"
 SOURCE = (

@@ -8,11 +8,11 @@ import pandas as pd
 
 from lab.cells import expectations
 from lab.records import Result
+from lab.records.benchmark import BenchmarkSection
 from lab.report.achieved import achieved
 from lab.report.comparisons import VALUES, Comparison, kernel_options, label, proof
 from lab.report.host import HostPeaks
 from lab.report.load import Entry
-from lab.timing.record import BenchmarkSection
 from lab.timing.statistics import summarise
 
 

@@ -24,9 +24,9 @@ from lab.records import (
     RubricSection,
     VerifySection,
 )
+from lab.records.benchmark import BenchmarkSection
 from lab.report import Report, slowdowns
 from lab.report.comparisons import CLAIMS, compare
-from lab.timing.record import BenchmarkSection
 
 PROBLEMS_SHOWN = 8  # per check; the record holds more
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lab import worker
 from lab.cells.cell import Cell, Outcome
-from lab.command.launchers import parallel_jobs
+from lab.cells.launchers import parallel_jobs
 from lab.kernels import options
 
 

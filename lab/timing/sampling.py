@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import quantiles
-from typing import Literal
 
-StopReason = Literal["interval", "samples", "time", "fixed"]
+from lab.records.benchmark import StopReason
+
 Arm = Callable[[], float]
 """One sample of a program, in milliseconds."""
 

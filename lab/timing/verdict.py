@@ -7,11 +7,8 @@ between them the same; any other says nothing, and is called ambiguous.
 
 from __future__ import annotations
 
-from typing import Literal
-
+from lab.records.benchmark import Verdict
 from lab.timing.statistics import Interval
-
-Verdict = Literal["faster", "slower", "same", "ambiguous"]
 
 
 def noise_floor(control: Interval | None) -> float | None:

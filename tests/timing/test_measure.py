@@ -10,9 +10,9 @@ import samples
 
 from lab.errors import UnsupportedCell
 from lab.kernels import options
+from lab.records.benchmark import BenchmarkSection
 from lab.timing import contest, measure, peaks
 from lab.timing.physical import PhysicalFloor
-from lab.timing.record import BenchmarkSection
 
 TINY = ("shape=tiny", "seq=32", "kernel=xla", "benchmark.max_samples=20", "benchmark.warmup_ms=0")
 

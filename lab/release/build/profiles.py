@@ -17,8 +17,8 @@ from pydantic import Field, ValidationError
 
 from lab.cells.config import config_directory
 from lab.errors import UserError
-from lab.model import Model
 from lab.records import EVIDENCE_ORDER, Evidence, Result
+from lab.records.model import Model
 
 
 class Device(Model):

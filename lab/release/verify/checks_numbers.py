@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from lab.records.benchmark import MAX_SAMPLES
 from lab.release.format import canonical, rows
 from lab.release.verify.folder import Problem
 from lab.release.verify.opened import Opened, Raw
 from lab.report import comparisons
-from lab.timing.record import MAX_SAMPLES
 
 # The rubric's item that passes exactly where the numbers are within the declared tier.
 PRECISION_ITEM = "precision"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from lab.model import Model
 from lab.records import CompileBoundary
+from lab.records.model import Model
 
 STABLEHLO_FILE, HLO_FILE = "stablehlo.mlir", "hlo.txt"
 

@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from lab.model import Model
-from lab.timing.sampling import StopReason
-from lab.timing.verdict import Verdict
+from lab.records.model import Model
 
 MAX_SAMPLES = 10_000  # more makes a record that nobody can read, and tells nothing more
 
+StopReason = Literal["interval", "samples", "time", "fixed"]
+Verdict = Literal["faster", "slower", "same", "ambiguous"]
 Milliseconds = Annotated[float, Field(ge=0)]
 Samples = Annotated[list[float], Field(max_length=MAX_SAMPLES)]
 

@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from lab.model import Model
-from lab.timing.record import BenchmarkSection
+from lab.records.benchmark import BenchmarkSection
+from lab.records.model import Model
 
 SCHEMA_VERSION = 1
 STATUS_FILE = "status.json"
