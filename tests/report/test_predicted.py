@@ -64,7 +64,7 @@ def test_a_report_of_compiled_cells_has_their_table_and_the_published_figure(
     assert len((tmp_path / "predicted.csv").read_text().splitlines()) == 21
     text = predicted.section(evidence())
     assert "never measurements" in text
-    assert "0.17 ms of host dispatch" in text
+    assert "0.1694 ms of host dispatch" in text
     assert text.count("%") >= 20
     first = (tmp_path / "predicted.csv").read_bytes()
     predicted.write(tuple(reversed(evidence())), tmp_path)
