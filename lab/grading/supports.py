@@ -68,7 +68,9 @@ def _fit(case: Case, supports: Supports) -> Case:
     )
     products = shape.batch * shape.q_heads * shape.q_len * shape.kv_len * shape.head_dim
     # Few queries rounded up are few no more: such a case has lost its point.
-    if products > MAX_FITTED_PRODUCTS or (case.check == "decode" and shape.q_len != case.shape.q_len):
+    if products > MAX_FITTED_PRODUCTS or (
+        case.check == "decode" and shape.q_len != case.shape.q_len
+    ):
         shape = case.shape
     masked = shape.padding != "none"
     sizes = (shape.q_len, shape.kv_len, shape.head_dim)
