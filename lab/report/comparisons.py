@@ -9,8 +9,9 @@ from typing import Any
 
 from lab.candidates.custom import name_of
 from lab.records import CompileSection, Evidence, Result, weaker
-from lab.records.benchmark import Verdict, verdict
+from lab.records.benchmark import Verdict
 from lab.timing.statistics import Interval, ratio_interval
+from lab.timing.verdict import verdict
 
 CLAIMS: Mapping[Evidence, str] = {
     "interpreted": "interpreted: not a performance claim",
