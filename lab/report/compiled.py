@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
 from lab.records import CompileSection
 
@@ -21,8 +24,96 @@ MEANINGS: Mapping[str, str] = {
 }
 
 
+UNITS_SHOWN = 3
+
+
 def summary(section: CompileSection) -> str:
     """The section as Markdown of about thirty lines."""
+    units = [unit for unit in _UNITS if any(loop.use.get(unit) for loop in section.loops)]
+    return (
+        _environment()
+        .get_template("compiled.md")
+        .render(c=section, units=units, meanings=_relevant(units))
+    )
+
+
+def show(section: CompileSection, console: Console) -> None:
+    """The section on a terminal: facts, the ops and the longest loops as tables, advice."""
+    facts = _environment().get_template("compiled_facts.md").render(c=section)
+    console.print(facts.strip(), highlight=False, markup=False)
+    console.print(_ops(section))
+    if section.loops:
+        console.print(_loops(section))
+    for line in (*advice(section), *(f"warning: {text}" for text in section.warnings)):
+        console.print(line, highlight=False, markup=False)
+
+
+def _ops(section: CompileSection) -> Table:
+    table = Table("op", "kind", box=box.SIMPLE_HEAD)
+    for name in ("runs", "cycles"):
+        table.add_column(name, justify="right")
+    table.add_column("by")
+    for name in ("cost model", "schedule", "channel"):
+        table.add_column(name, justify="right")
+    for op in section.ops:
+        figures = (op.cost_model_cycles, op.schedule_cycles, op.channel_cycles)
+        table.add_row(
+            op.name,
+            op.kind,
+            f"{op.count:,}",
+            _count(op.estimated_cycles),
+            (op.source or "-").replace("_", " "),
+            *map(_count, figures),
+        )
+    return table
+
+
+def _loops(section: CompileSection) -> Table:
+    table = Table("longest loops", box=box.SIMPLE_HEAD)
+    for name in ("trips", "cycles a trip", "of the op", "waits"):
+        table.add_column(name, justify="right")
+    table.add_column("busiest units")
+    for loop in section.loops:
+        units = sorted(loop.use, key=lambda unit: -loop.use[unit])
+        busiest = [unit for unit in units if loop.use[unit] and ":" not in unit][:UNITS_SHOWN]
+        table.add_row(
+            f"{loop.op} {loop.loop}",
+            f"{loop.trips:,}",
+            f"{loop.cycles / loop.trips:,.0f}" if loop.trips else "-",
+            f"{loop.share:.0%}",
+            f"{loop.copy_waits:.0%}",
+            ", ".join(f"{unit} {loop.use[unit]:.0%}" for unit in busiest),
+        )
+    return table
+
+
+def advice(section: CompileSection) -> list[str]:
+    """What the cell's own figures suggest, the longest loop and the largest array first."""
+    lines = []
+    if section.loops:
+        loop = max(section.loops, key=lambda loop: loop.cycles)
+        meaning = MEANINGS.get(loop.bound_by)
+        lines.append(f"{loop.op} is bound by {loop.bound_by}" + (f": {meaning}" if meaning else ""))
+        if loop.use.get("HBM", 0) > 1:
+            lines.append(
+                "HBM above 100%: the loop's copies ask for more than the chip's bandwidth, or stay "
+                "within VMEM, which the schedule does not tell apart"
+            )
+    if section.memory.temporary_bytes:
+        held = f"XLA keeps {section.memory.temporary_bytes / 2**20:,.1f} MiB of temporaries in HBM"
+        moved = [op for op in section.ops if op.kind == "xla" and op.hbm_bytes]
+        if moved:
+            most = max(moved, key=lambda op: op.hbm_bytes or 0)
+            held += f"; {most.name} moves most, {(most.hbm_bytes or 0) / 2**20:,.1f} MiB"
+        lines.append(f"{held}: fusing its producer and its consumer saves the traffic")
+    return lines
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("lab.report"),
         undefined=StrictUndefined,
@@ -31,13 +122,10 @@ def summary(section: CompileSection) -> str:
     environment.filters |= {
         "ms": lambda value: "none" if value is None else f"{value:.4g}",
         "mib": lambda value: f"{value / 2**20:,.1f}",
-        "count": lambda value: "-" if value is None else f"{value:,}",
+        "count": _count,
         "percent": lambda value: f"{100 * value:.0f}",
     }
-    units = [unit for unit in _UNITS if any(loop.use.get(unit) for loop in section.loops)]
-    return environment.get_template("compiled.md").render(
-        c=section, units=units, meanings=_relevant(units)
-    )
+    return environment
 
 
 _UNITS = ("MXU", "VALU", "EUP", "XLU", "VLOAD", "VLOAD:FILL", "VSTORE", "VSTORE:SPILL", "HBM")

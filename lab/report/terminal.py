@@ -218,7 +218,7 @@ def _show_doctor(section: DoctorSection, result: Result, console: Console) -> No
 def _show_compile(section: CompileSection, _: Result, console: Console) -> None:
     from lab.report import compiled
 
-    console.print(compiled.summary(section), highlight=False, markup=False, soft_wrap=True)
+    compiled.show(section, console)
 
 
 def _show_rubric(section: RubricSection, result: Result, console: Console) -> None:
