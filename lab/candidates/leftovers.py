@@ -32,12 +32,9 @@ def _capped(q: Array, k: Array, scale: float | None) -> Array:
 
 def _dropped(scores: Array, mask: Array) -> Array:
     weights = softmax(scores, mask)
-    place = sum(
-        jnp.arange(n).reshape([-1 if axis == a else 1 for a in range(4)]) * step
-        for axis, (n, step) in enumerate(
-            zip(scores.shape, (7919, 104729, 1299, 15485), strict=True)
-        )
-    )
+    place = jnp.zeros(scores.shape, jnp.int32)
+    for axis, step in enumerate((7919, 104729, 1299, 15485)):
+        place += lax.broadcasted_iota(jnp.int32, scores.shape, axis) * step
     chance = jnp.sin(place.astype(scores.dtype) * 12.9898) * 43758.5453
     return jnp.where(chance - jnp.floor(chance) < KEPT, weights / KEPT, 0)
 
@@ -67,7 +64,8 @@ def _online(*, guarded: bool, own_frame: bool, block: int) -> Parts:
         S = scores.shape[-1]
         mask = jnp.broadcast_to(mask, scores.shape)
         top = jnp.full((*scores.shape[:3], 1), -jnp.inf, scores.dtype)
-        parts, total = [], jnp.zeros_like(top)
+        parts: list[Array] = []
+        total = jnp.zeros_like(top)
         for start in range(0, S, block):
             s, m = scores[..., start : start + block], mask[..., start : start + block]
             peak = jnp.max(jnp.where(m, s, -jnp.inf), axis=-1, keepdims=True)
