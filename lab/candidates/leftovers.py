@@ -32,9 +32,9 @@ def _capped(q: Array, k: Array, scale: float | None) -> Array:
 
 def _dropped(scores: Array, mask: Array) -> Array:
     weights = softmax(scores, mask)
-    place = jnp.zeros((1, 1, 1, 1), jnp.int32)
-    for axis, (n, step) in enumerate(zip(scores.shape, (7919, 104729, 1299, 15485), strict=True)):
-        place += jnp.arange(n).reshape([-1 if axis == a else 1 for a in range(4)]) * step
+    place = jnp.zeros(scores.shape, jnp.int32)
+    for axis, step in enumerate((7919, 104729, 1299, 15485)):
+        place += lax.broadcasted_iota(jnp.int32, scores.shape, axis) * step
     chance = jnp.sin(place.astype(scores.dtype) * 12.9898) * 43758.5453
     return jnp.where(chance - jnp.floor(chance) < KEPT, weights / KEPT, 0)
 

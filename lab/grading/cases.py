@@ -96,7 +96,7 @@ def _decoding() -> tuple[Case, ...]:
         )
         words = ("long",) * long + ("causal",) * causal + ("padded",) * masked
         name = "-".join((f"decode-{q_len}", *words, *("grouped",) * grouped))
-        cases.append(Case(name, "decode", shape, alone=long and (grouped or masked)))
+        cases.append(Case(name, "decode", shape, alone=long and grouped))
     return tuple(cases)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,10 @@ import numpy as np
 
 from lab.grading.checks import CHECKS
 from lab.grading.findings import OUTPUTS, Finding
+from lab.grading.judge.null_answers import passing
 from lab.grading.judge.numeric import Reference, judge_attention
 from lab.grading.judge.relations import Relation, empty_rows, forward_alone, relations, seeing_rows
+from lab.grading.judge.tiers import DECLARED
 
 if TYPE_CHECKING:
     from lab.grading.cases import Case
@@ -67,13 +70,23 @@ def examine(
         calls += [reference.call, *(relation.call for relation in related)]
     if not backward:
         calls = [replace(call, cotangent=None) for call in calls]
-    answers = iter([checked(a, c) for a, c in zip(executor.run(calls), calls, strict=True)])
+    references = [reference for _, reference, _, _ in asked]
+    with ThreadPoolExecutor(1) as beside:  # what the judge needs, while the implementation works
+        beside.submit(_prepare, references, DECLARED[policy.name])
+        ran = executor.run(calls)
+    answers = iter([checked(a, c) for a, c in zip(ran, calls, strict=True)])
     examined = []
     for case, reference, related, relation_seed in asked:
         answer = next(answers)
         pairs = tuple((relation, next(answers)) for relation in related)
         examined.append(Examined(case, reference, answer, pairs, relation_seed))
     return examined
+
+
+def _prepare(references: Sequence[Reference], tier: str) -> None:
+    for reference in references:
+        reference.bounds(tier)
+        passing(reference, tier)
 
 
 def examine_one(

@@ -42,8 +42,8 @@ class Size:
 
 
 QUICK_CASES = (
-    "plain", "plain-one-hot", "plain-large", "plain-moving-max", "plain-negative",
-    "causal", "cached", "grouped", "decode-2-causal-padded", "decode-2-causal-grouped",
+    "plain", "plain-one-hot", "plain-large", "plain-moving-max", "plain-negative", "causal",
+    "cached", "grouped", "decode-2-causal-padded", "decode-2-causal-grouped",
     "padded", "padded-negative", "padded-below-sentinel", "padded-poisoned", "empty",
 )  # fmt: skip
 SIZES = {

@@ -61,7 +61,7 @@ MISTAKES = [
     (["rubric.fail_under=101"], ["rubric.fail_under=101", "0 to 100"]),
     (["target.bf16_tflops=0"], ["target.bf16_tflops=0", "above 0"]),
     (["audit.size=huge"], ["audit.size=huge", "quick or full"]),
-    (["task=report", "report.runs=runs/x"], ["report.runs=[runs/x]", "list"]),
+    (["task=report", "report.runs=runs/x"], ["report.runs=[A,B]", "list"]),
     (["task=report", "report.runs=['']"], ["report.runs", "empty name"]),
     (["deadline_s=0"], ["deadline_s=0", "above 0"]),
     (["deadline_s=inf"], ["deadline_s=inf", "finite"]),

@@ -13,7 +13,7 @@ from lab.tasks import audit as task
 
 
 def trial(candidate, kind, case, units, fault_class=None, answer="ok"):
-    gates = {f"{g}_{o}": 0.1 for g in ("element", "row") for o in ("out", "dq", "dk", "dv")}
+    gates = {f"{g}_{o}": 0.1 for g in ("element", "row", "gain") for o in ("out", "dq", "dk", "dv")}
     gates["element_out"] = units
     rules = dict.fromkeys(audit.RULES, units)
     return {

@@ -1,4 +1,4 @@
-"""What is no doing of the candidate's is no verdict on it; falling back to plain interpreting."""
+"""What is no doing of the candidate is no verdict on it; the fallback to the plain interpreter."""
 
 from __future__ import annotations
 

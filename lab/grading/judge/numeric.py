@@ -126,6 +126,14 @@ def judge_attention(
     return findings
 
 
+def holds(got: Array, reference: Reference, tier: str, output: str) -> bool:
+    """Whether one output passes gates A, B and G; the later ones are asked only if need be."""
+    truth, bound = reference.truth[output], reference.bounds(tier)[output]
+    if not _element(got, truth, bound.worst, "", "", output).passed:
+        return False
+    return all(finding.passed for finding in judge_output(got, reference, tier, output))
+
+
 def judge_output(got: Array, reference: Reference, tier: str, output: str) -> list[Finding]:
     """Gates A, B and G on one output of a problem: findings of no case and no check."""
     answer = replace(Answer("ok"), **{output: got})  # type: ignore[arg-type]

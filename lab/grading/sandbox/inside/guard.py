@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ WATCHED_MODULES = (
     "__main__", "builtins", "gc", "hashlib", "json", "os", "posixpath", "struct", "sys", "time",
 )  # fmt: skip
 
-Originals = dict[tuple[str, str], tuple[object, object]]
+Namespace = Mapping[str, object]
+Entry = tuple[str, object, CodeType | None]
+Originals = list[tuple[str, ModuleType | None, Namespace, list[Entry]]]
 
 
 class Guard:
@@ -127,26 +130,34 @@ def _inside(path: str, directory: str) -> bool:
 def snapshot() -> Originals:
     """What the watched libraries can be called for as it is now, with the functions' code.
 
-    Of the harness's own files its constants too.
+    Of the harness's own files its constants too. Kept by namespace, so that looking again, which is
+    done after every step, is a look at each value and nothing more.
     """
-    return {key: (value, _code(value)) for key, value in _watched()}
+    found: dict[str, tuple[Namespace, list[Entry]]] = {}
+    for space, name, attribute, value in _watched():
+        found.setdefault(name, (space, []))[1].append((attribute, value, _code(value)))
+    return [(name, sys.modules.get(name), *kept) for name, kept in found.items()]
 
 
 def replaced(originals: Originals) -> list[str]:
     """Names of what is no longer the original; additions do not count."""
-    now = dict(_watched())
+    modules = sys.modules
     return [
-        ".".join(key)
-        for key, (value, code) in originals.items()
-        if now.get(key) is not value or _code(value) is not code
+        f"{name}.{attribute}"
+        for name, module, space, entries in originals
+        for attribute, value, code in entries
+        if space.get(attribute) is not value
+        or (code is not None and _code(value) is not code)
+        or (module is not None and modules.get(name) is not module)
     ]
 
 
-def _code(value: object) -> object:
+def _code(value: object) -> CodeType | None:
     return value.__code__ if isinstance(value, FunctionType) else None
 
 
-def _watched() -> Iterator[tuple[tuple[str, str], object]]:
+def _watched() -> Iterator[tuple[Namespace, str, str, object]]:
+    """Namespace (a live view), its name, attribute, value."""
     for name, module in list(sys.modules.items()):
         watched = name.split(".")[0] in WATCHED_PACKAGES or name in WATCHED_MODULES
         own = name == "__main__" or name.startswith("sandbox_")  # the harness's files
@@ -155,8 +166,8 @@ def _watched() -> Iterator[tuple[tuple[str, str], object]]:
         for attribute, value in list(vars(module).items()):
             if not callable(value) and (not own or attribute.startswith("__")):
                 continue
-            yield (name, attribute), value
+            yield vars(module), name, attribute, value
             if isinstance(value, type) and value.__module__ == name:
                 for member, function in list(vars(value).items()):
                     if isinstance(function, FunctionType):
-                        yield (f"{name}.{attribute}", member), function
+                        yield vars(value), f"{name}.{attribute}", member, function
