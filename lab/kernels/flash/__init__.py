@@ -17,9 +17,11 @@ import jax
 
 from lab.kernels import Kernel
 from lab.kernels.flash import tuned
-from lab.kernels.flash.backward import BackwardBlocks, backward
-from lab.kernels.flash.decode import MAX_QUERIES, decode
-from lab.kernels.flash.forward import forward
+from lab.kernels.flash.backward import BackwardBlocks
+from lab.kernels.flash.backward import backward as backward_kernel
+from lab.kernels.flash.decode import MAX_QUERIES
+from lab.kernels.flash.decode import decode as decode_kernel
+from lab.kernels.flash.forward import forward as forward_kernel
 from lab.kernels.flash.plan import Blocks
 from lab.kernels.support import check_attention, check_policy, no_softmax
 
@@ -90,12 +92,12 @@ def _run(
     with_lse: bool,
 ) -> tuple[jax.Array, jax.Array | None]:
     if q.shape[2] <= MAX_QUERIES:
-        return decode(
+        return decode_kernel(
             q, k, v, key_mask, causal=causal, scale=scale, interpret=interpret, with_lse=with_lse
         )
     given = {"block_q": options.block_q, "block_k": options.block_k, "lookahead": options.lookahead}
     blocks = _chosen(tuned.forward_blocks(q.shape, k.shape, str(q.dtype), causal=causal), given)
-    return forward(
+    return forward_kernel(
         q,
         k,
         v,
@@ -137,7 +139,7 @@ def _backward(
         "heads": options.backward_heads,
     }
     auto = tuned.backward_blocks(kept.q.shape, kept.k.shape, str(kept.q.dtype), causal=causal)
-    gradients = backward(
+    gradients = backward_kernel(
         kept.q,
         kept.k,
         kept.v,

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Protocol
 
 from lab.errors import UnsupportedCell
-from lab.kernels.support import check_attention
+from lab.kernels.support import check_attention, check_policy
 
 if TYPE_CHECKING:
     import jax
@@ -48,6 +48,8 @@ def tpu_kernel(
         block: what lengths must be multiples of, where they are longer than one block.
         most_q_len_is_kv_len: whether causality is right for T <= S, or else for T = S alone.
     """
+
+    check_policy(policy)
 
     def attention(
         q: jax.Array,
