@@ -66,8 +66,9 @@ def _online(*, guarded: bool, own_frame: bool, block: int) -> Parts:
         top = jnp.full((*scores.shape[:3], 1), -jnp.inf, scores.dtype)
         parts: list[Array] = []
         total = jnp.zeros_like(top)
-        for start in range(0, S, block):
-            s, m = scores[..., start : start + block], mask[..., start : start + block]
+        step = max(block, S // 16)  # the loop is unrolled
+        for start in range(0, S, step):
+            s, m = scores[..., start : start + step], mask[..., start : start + step]
             peak = jnp.max(jnp.where(m, s, -jnp.inf), axis=-1, keepdims=True)
             new = lax.stop_gradient(jnp.maximum(top, peak))
             base = jnp.where(jnp.isfinite(new), new, 0) if guarded else new

@@ -299,6 +299,8 @@ def _by_width(cases: dict[str, Examined], names: set[str]) -> str | None:
     unlike = {cases[n].case.shape.causal for n in names}
     right = {e.case.shape.head_dim for n, e in cases.items() if n not in names}
     odd = not widths & set(ORDINARY_WIDTHS) and bool(right & set(ORDINARY_WIDTHS))
+    if widths and right and min(widths) > max(right):
+        return "head_dim"  # the widest alone
     return "head_dim" if widths and odd and len(unlike) > 1 and not widths & right else None
 
 
