@@ -67,7 +67,7 @@ def cells(overrides: list[str]) -> Iterator[list[str]]:
     for override in overrides:
         key, _, value = override.partition("=")
         values = [names[0], names[-1]] if value.startswith("glob(") else [value]
-        if not value.startswith(("glob(", "[")):
+        if not value.startswith(("glob(", "[", "{")):
             values = value.split(",")
         choices.append([f"{key}={v}" for v in values])
     yield from axes.fitted([list(job) for job in itertools.product(*choices)]).jobs
@@ -90,6 +90,7 @@ def test_every_command_composes(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine.py").write_text("")
+    (tmp_path / "evidence").symlink_to(ROOT / "evidence")
     monkeypatch.chdir(tmp_path)
     given = [a for a in arguments(command) if not a.startswith(("-", "hydra.", "hydra/"))]
     for job in cells(given) if given else []:

@@ -18,7 +18,7 @@ from lab import worker
 from lab.errors import UnsupportedCell, UserError
 from lab.worker import DeadlineExceeded, WorkerCrashed, WorkerFailed
 
-ENV = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/frame")])}
+ENV = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
 
 
 def call(function: str, directory: Path | None = None, **payload: object) -> dict[str, object]:

@@ -171,7 +171,7 @@ def test_a_single_key_can_be_padded(padding: str) -> None:
         ({"q_len": 2.0}, r"q_len=2.0 .*integer of at least 1"),
         ({"kv_heads": True}, r"kv_heads=True .*integer of at least 1"),
         ({"q_heads": 6, "kv_heads": 4}, r"q_heads=6 is not a multiple of kv_heads=4.*change"),
-        ({"kv_len": 10**9}, r"kv_len=1000000000 .*at most 1048576.*shorter seq"),
+        ({"kv_len": 10**9}, r"seq=1000000000 .*at most 1048576.*shorter seq"),
         ({"q_len": 2**20 + 1}, r"q_len=1048577 .*at most 1048576.*shorter q_len"),
         (
             {"padding": "left"},

@@ -48,7 +48,6 @@ def tpu_kernel(
         block: what lengths must be multiples of, where they are longer than one block.
         most_q_len_is_kv_len: whether causality is right for T <= S, or else for T = S alone.
     """
-
     check_policy(policy)
 
     def attention(
