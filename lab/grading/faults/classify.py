@@ -293,14 +293,22 @@ def _numbers_fail(failed: Sequence[Finding], output: str) -> bool:
     return any(f.output == output and f.gate in ("element", "row", "gain") for f in failed)
 
 
+def _mask(one: Examined) -> tuple[bool, str]:
+    """Which mask a case is hidden by; one query, the last, is hidden from nothing by causality."""
+    shape = one.case.shape
+    return shape.causal and shape.q_len > 1, shape.padding
+
+
 def _by_width(cases: dict[str, Examined], names: set[str]) -> str | None:
     """Every failing width is an odd one, in several unlike shapes, and no width does both."""
     widths = {cases[n].case.shape.head_dim for n in names} - {DECODING_WIDTH}
     unlike = {cases[n].case.shape.causal for n in names}
     right = {e.case.shape.head_dim for n, e in cases.items() if n not in names}
     odd = not widths & set(ORDINARY_WIDTHS) and bool(right & set(ORDINARY_WIDTHS))
-    if widths and right and min(widths) > max(right):
-        return "head_dim"  # the widest alone
+    masked = {_mask(e) for n, e in cases.items() if n not in names}
+    alike = {_mask(cases[n]) for n in names} <= masked
+    if widths and right and min(widths) > max(right) and alike:
+        return "head_dim"  # the widest alone, whose masks narrower cases got right
     return "head_dim" if widths and odd and len(unlike) > 1 and not widths & right else None
 
 
