@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,11 @@ from lab.kernels import options
 from lab.truth.problems import POLICIES, DtypePolicy
 
 NAMES = sorted(options.KERNELS)
+needs_tokamax = pytest.mark.skipif(
+    importlib.util.find_spec("tokamax") is None,
+    reason="kernel=tokamax needs its package: pip install 'attention-lab[tokamax]'",
+)
+LOADABLE = [pytest.param(n, marks=needs_tokamax) if n == "tokamax" else n for n in NAMES]
 
 
 def configuration(name: str, **changes: object) -> dict[str, Any]:
@@ -25,7 +31,7 @@ def test_registry_imports_no_jax() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", LOADABLE)
 def test_defaults_are_allowed_and_load(name: str) -> None:
     config = configuration(name)
     assert config["name"] == name
@@ -102,7 +108,7 @@ def test_a_refusal_says_what_is_allowed(
     assert str(error.value) == f"kernel several: {message}"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", LOADABLE)
 @pytest.mark.parametrize(
     "policy",
     [
