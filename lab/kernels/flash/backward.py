@@ -25,6 +25,8 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from lab.kernels.flash.plan import LANES, round_up
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
 
     from lab.kernels import Interpret
 
-LANES = 128
 LOG2_E = math.log2(math.e)
 KEY_BYTES = 28 << 20
 """VMEM for what is kept of a key/value head; longer heads are taken in parts."""
@@ -89,13 +90,13 @@ def default_blocks(
     q_len: int, kv_len: int, group: int, head_dim: int, dtype: DTypeLike
 ) -> BackwardBlocks:
     """Untuned blocks: as large as AREA and the lengths allow, most of them square or wide."""
-    area = AREA[jnp.dtype(dtype).name] * LANES // _round_up(head_dim, LANES)
+    area = AREA[jnp.dtype(dtype).name] * LANES // round_up(head_dim, LANES)
     fitting = [
         block
         for block in (512, 256)
         # At most an eighth of the rows are padding.
-        if 8 * _round_up(q_len, block) <= 9 * q_len
-        and block <= _round_up(kv_len, LANES)
+        if 8 * round_up(q_len, block) <= 9 * q_len
+        and block <= round_up(kv_len, LANES)
         and block * 256 <= area
     ]
     block = fitting[0] if fitting else LANES
@@ -156,7 +157,7 @@ def backward(
     offset = kv_len - q_len
     front = offset % blocks.block_q if causal else 0
     offset -= front
-    rows = _round_up(front + q_len, blocks.block_q)
+    rows = round_up(front + q_len, blocks.block_q)
     part, parts = _parts(rows + offset if causal else kv_len, head_dim, q.dtype, blocks)
     keys = part * parts
 
@@ -197,15 +198,11 @@ def _parts(keys: int, head_dim: int, dtype: DTypeLike, blocks: BackwardBlocks) -
     """Keys of a part, and how many parts cover them."""
     unit = max(blocks.block_q, blocks.block_k)
     # K, V, dK, dV in two buffers each, K once more, transposed, and two sums in fp32.
-    a_key = _round_up(head_dim, LANES) * (9 * jnp.dtype(dtype).itemsize + 8)
-    keys = _round_up(keys, unit)
+    a_key = round_up(head_dim, LANES) * (9 * jnp.dtype(dtype).itemsize + 8)
+    keys = round_up(keys, unit)
     most = max(unit, KEY_BYTES // a_key // unit * unit)
-    part = _round_up(pl.cdiv(keys, pl.cdiv(keys, most)), unit)
+    part = round_up(pl.cdiv(keys, pl.cdiv(keys, most)), unit)
     return part, pl.cdiv(keys, part)
-
-
-def _round_up(length: int, multiple: int) -> int:
-    return -(-length // multiple) * multiple
 
 
 def _pad(x: jax.Array, axis: int, before: int, after: int, value: float) -> jax.Array:
