@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from lab.records import CompileSection
+from lab.report.jinja import PAGES, count
 
 MEANINGS: Mapping[str, str] = {
     "waits for copies": "stalled on HBM traffic: fetch earlier, fetch less, or use larger blocks",
@@ -30,16 +30,13 @@ UNITS_SHOWN = 3
 def summary(section: CompileSection) -> str:
     """The section as Markdown of about thirty lines."""
     units = [unit for unit in _UNITS if any(loop.use.get(unit) for loop in section.loops)]
-    return (
-        _environment()
-        .get_template("compiled.md")
-        .render(c=section, units=units, meanings=_relevant(units))
-    )
+    page = PAGES.get_template("compiled.md")
+    return page.render(c=section, units=units, meanings=_relevant(units))
 
 
 def show(section: CompileSection, console: Console) -> None:
     """The section on a terminal: facts, the ops and the longest loops as tables, advice."""
-    facts = _environment().get_template("compiled_facts.md").render(c=section)
+    facts = PAGES.get_template("compiled_facts.md").render(c=section)
     console.print(facts.strip(), highlight=False, markup=False)
     console.print(_ops(section))
     if section.loops:
@@ -61,9 +58,9 @@ def _ops(section: CompileSection) -> Table:
             op.name,
             op.kind,
             f"{op.count:,}",
-            _count(op.estimated_cycles),
+            count(op.estimated_cycles),
             (op.source or "-").replace("_", " "),
-            *map(_count, figures),
+            *map(count, figures),
         )
     return table
 
@@ -107,25 +104,6 @@ def advice(section: CompileSection) -> list[str]:
             held += f"; {most.name} moves most, {(most.hbm_bytes or 0) / 2**20:,.1f} MiB"
         lines.append(f"{held}: fusing its producer and its consumer saves the traffic")
     return lines
-
-
-def _count(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("lab.report"),
-        undefined=StrictUndefined,
-        autoescape=False,  # noqa: S701 - Markdown, not HTML
-    )
-    environment.filters |= {
-        "ms": lambda value: "none" if value is None else f"{value:.4g}",
-        "mib": lambda value: f"{value / 2**20:,.1f}",
-        "count": _count,
-        "percent": lambda value: f"{100 * value:.0f}",
-    }
-    return environment
 
 
 _UNITS = ("MXU", "VALU", "EUP", "XLU", "VLOAD", "VLOAD:FILL", "VSTORE", "VSTORE:SPILL", "HBM")

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from lab.report import figures, tables
 from lab.report.comparisons import CLAIMS, Comparison
 from lab.report.host import HostPeaks
+from lab.report.jinja import PAGES
 from lab.report.load import Loaded
 from lab.report.page import systems
 
@@ -55,10 +55,6 @@ def render(
         baseline: the kernel that others are compared with.
         peaks: measured peaks of processors, by their model.
     """
-    environment = Environment(
-        loader=PackageLoader("lab.report"), undefined=StrictUndefined, autoescape=True
-    )
-    environment.filters["text"] = _text
     links = {id(entry.result): entry.link(out) for entry in loaded.entries}
     svgs = {
         name: _inline((out / f"{name}.svg").read_text(encoding="utf-8"), name)
@@ -66,7 +62,7 @@ def render(
         if f"{name}.svg" in files
     }
     rows = tables.cells(loaded.entries, peaks)
-    return environment.get_template("report.html").render(
+    return PAGES.get_template("report.html").render(
         baseline=baseline,
         cells=len(loaded.entries),
         claims=figures.claims(found),
@@ -87,15 +83,6 @@ def _table(frame: pd.DataFrame, columns: Sequence[str]) -> dict[str, Any]:
     kept = [name for name in kept if (frame[name].astype(str) != "").any()]
     plain = frame[kept].astype(object).where(frame[kept].notna(), None)
     return {"columns": kept, "rows": plain.to_numpy().tolist()}
-
-
-def _text(value: object) -> str:
-    """A cell for people; the attribute beside it keeps the number for sorting."""
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return str(int(value)) if value.is_integer() and abs(value) < 1e9 else f"{value:.4g}"
-    return str(value)
 
 
 def _inline(svg: str, name: str) -> Markup:

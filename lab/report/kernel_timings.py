@@ -16,11 +16,11 @@ from math import prod
 from pathlib import Path
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from lab import records
 from lab.errors import UserError
 from lab.records import CompileSection, Result
+from lab.report.jinja import PAGES
 
 SHORT_STEP_CYCLES = 1000
 
@@ -119,12 +119,7 @@ def write(sweep: Path, out: Path) -> pd.DataFrame:
             "evidence/tpu-v5e-compiled/README.md first"
         )
     frame = table(points)
-    environment = Environment(
-        loader=PackageLoader("lab.report"),
-        undefined=StrictUndefined,
-        autoescape=False,  # noqa: S701 - Markdown, not HTML
-    )
-    page = environment.get_template("kernels.md").render(
+    page = PAGES.get_template("kernels.md").render(
         rows=frame.to_dict("records"),
         regimes=summary(frame),
         ranks=rank_correlations(frame),

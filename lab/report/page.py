@@ -7,14 +7,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from lab.cells import expectations
 from lab.records import CorrectnessCheck, Result
 from lab.report import figures, predicted
 from lab.report.achieved import achieved
 from lab.report.comparisons import Comparison, kernel_options, label, proof
 from lab.report.host import HostPeaks
+from lab.report.jinja import PAGES
 from lab.report.load import Entry, Loaded
 from lab.report.machines import unlike
 from lab.report.tables import arrays, device, flags, machine
@@ -40,16 +39,9 @@ def render(
         files: what was written beside the page.
         peaks: measured peaks of processors, by their model.
     """
-    environment = Environment(
-        loader=PackageLoader("lab.report"),
-        undefined=StrictUndefined,
-        trim_blocks=False,
-        autoescape=False,  # noqa: S701 - Markdown, not HTML
-    )
-    environment.filters["figure"] = figure
     results = [entry.result for entry in loaded.entries]
     return (
-        environment.get_template("report.md")
+        PAGES.get_template("report.md")
         .render(
             counts=_counts(results),
             levels={c.evidence for c in found},
@@ -76,11 +68,6 @@ def render(
         .strip()
         + "\n"
     )
-
-
-def figure(value: float | None) -> str:
-    """A number in four digits, or nothing."""
-    return "" if value is None else f"{value:.4g}"
 
 
 def _counts(results: Sequence[Result]) -> str:

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from lab import records
 from lab.records import CompileSection, Result
 from lab.report.comparisons import VALUES, Comparison, compare, label, proof, time_ms
+from lab.report.jinja import PAGES
 from lab.report.published import CREDIT, published
 from lab.report.tables import arrays
 from lab.report.validation import Point
@@ -65,16 +65,9 @@ def section(results: Sequence[Result], baseline: str = "xla") -> str:
     cells = compiled(results)
     if not cells:
         return ""
-    environment = Environment(
-        loader=PackageLoader("lab.report"),
-        undefined=StrictUndefined,
-        autoescape=False,  # noqa: S701 - Markdown, not HTML
-    )
-    environment.filters["ms"] = lambda value: "" if value is None else f"{value:.4g}"
-    environment.filters["ratio"] = lambda value: "" if value is None else f"{value:.2f}"
     ratios = slowdowns(cells, baseline)
     points = against_published(cells)
-    return environment.get_template("predicted.md").render(
+    return PAGES.get_template("predicted.md").render(
         baseline=baseline,
         rows=[
             {

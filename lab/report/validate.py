@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from lab import records
 from lab.errors import UserError
 from lab.records import RESULT_FILE, Result
 from lab.report import predicted, predicted_figure
+from lab.report.jinja import PAGES
 from lab.report.validation import Fit, fit, ratios
 
 
@@ -63,18 +63,13 @@ def rows(found: Fit) -> pd.DataFrame:
 
 def page(found: Fit, cells: list[Result]) -> str:
     """The tables as Markdown."""
-    environment = Environment(
-        loader=PackageLoader("lab.report"),
-        undefined=StrictUndefined,
-        autoescape=False,  # noqa: S701 - Markdown, not HTML
-    )
     sources = [
         (cell, op)
         for cell in cells
         for op in (cell.compile.ops if cell.compile else ())
         if op.kind == "pallas" and op.static_profile_cycles and op.schedule_cycles
     ]
-    return environment.get_template("validation.md").render(
+    return PAGES.get_template("validation.md").render(
         fit=found,
         rows=rows(found).to_dict("records"),
         ratios=ratios(found.points, found.dispatch_ms),
