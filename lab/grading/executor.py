@@ -73,6 +73,13 @@ class GraderBug(Exception):  # noqa: N818 - what it is
     """The grader itself failed: a failed cell, and no verdict on what it was grading."""
 
 
+class _Undifferentiable(Exception):  # noqa: N818 - what the implementation is
+    """What jax raised while it differentiated the implementation; the cause says what.
+
+    jax leaves its own frames out of a traceback, and the last one is then this file's.
+    """
+
+
 class Executor(Protocol):
     """Evaluates calls, in order, one answer a call. Must not raise for the implementation's sins.
 
@@ -148,7 +155,7 @@ class InProcess:
             if call.cotangent is None:
                 return Answer("error", detail=_one_line(error))
             forward = self._one(replace(call, cotangent=None))
-            return replace(forward, backward_error=_one_line(error))
+            return replace(forward, backward_error=_one_line(error.__cause__ or error))
         if call.cotangent is None:
             return Answer("ok", outputs[0])
         out, dq, dk, dv = outputs
@@ -179,8 +186,14 @@ class InProcess:
 
             if not backward:
                 return (forward(q, k, v),)
-            out, pullback = jax.vjp(forward, q, k, v)
-            return (out, *pullback(rest.pop(0).astype(out.dtype)))
+            cotangent = rest.pop(0)
+            try:
+                out, pullback = jax.vjp(forward, q, k, v)
+                return (out, *pullback(cotangent.astype(out.dtype)))
+            except UnsupportedCell:
+                raise
+            except Exception as error:
+                raise _Undifferentiable from error
 
         return program
 
@@ -210,6 +223,8 @@ def _arrays(call: Call) -> list[Array]:
 
 def _raised_here(error: BaseException) -> bool:
     """Whether this file raised it, and nothing that it called."""
+    if isinstance(error, _Undifferentiable):
+        return False
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

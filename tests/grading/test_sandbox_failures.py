@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -66,3 +67,26 @@ def test_a_failure_of_the_executor_is_no_answer(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(executor, "_compiled", None)
     with pytest.raises(GraderBug, match="TypeError"):
         executor.run([call])
+
+
+LOOPED = """
+import jax
+
+def attention(q, k, v, *, causal, key_mask, scale):
+    return jax.lax.while_loop(lambda x: x.sum() < 0, lambda x: x * 0, q)
+"""
+
+
+def test_a_loop_that_cannot_be_differentiated_is_no_bug_of_the_grader(tmp_path: Path) -> None:
+    x = np.ones((1, 1, 2, 4), np.float32)
+    call = Call(x, x, x, None, False, None, x)
+    file = tmp_path / "looped.py"
+    file.write_text(LOOPED)
+    namespace: dict[str, Any] = {}
+    exec(LOOPED, namespace)
+    answers = InProcess(namespace["attention"]).run([call])
+    with Sandbox(file, "attention") as sandbox:
+        answers += sandbox.run([call])
+    for answer in answers:
+        assert answer.kind == "ok"
+        assert "Reverse-mode differentiation does not work" in str(answer.backward_error)

@@ -74,6 +74,14 @@ class Unrunnable(Exception):  # noqa: N818 - what the kernel is here
     """No interpreter runs the kernel."""
 
 
+class Undifferentiable(Exception):  # noqa: N818 - what the function is
+    """What jax raised while it differentiated the function; the cause says what.
+
+    jax leaves its own frames out of a traceback, and the last one is then this file's, as it would
+    be if this file were wrong.
+    """
+
+
 class Contract(Exception):  # noqa: N818 - what was broken
     """The function returned something else than one array of the right kind."""
 
@@ -197,12 +205,14 @@ def _attempt(work: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any,
 
 def _failed(file: Path, error: BaseException) -> tuple[None, dict[str, Any]]:
     """An exception as an answer."""
+    error, differentiated = _cause(error), isinstance(error, Undifferentiable)
     if isinstance(error, Contract | custom.CandidateFileError):
         return None, {"kind": "error", "detail": str(error)}
     if isinstance(error, Unrunnable):
         return None, {"kind": "unrunnable", "detail": str(error)}
     frames = _files_of(error)
-    if str(file) not in frames and frames[-1:] and Path(frames[-1]).parent == HERE:
+    own = str(file) not in frames and frames[-1:] and Path(frames[-1]).parent == HERE
+    if own and not differentiated:
         where = f"{Path(frames[-1]).name}"
         return None, {"kind": "bug", "detail": f"{custom.describe(error)} ({where})"}
     name, detail = type(error).__name__, custom.describe(error, file)
@@ -262,9 +272,9 @@ def _called(
                 called = program or _flat(function, header, backward=header["backward"])
                 return _evaluate(called, arrays)
         except Exception as error:
-            if not _by_interpreter(error, file):
+            if not _by_interpreter(_cause(error), file):
                 raise
-            reason = custom.describe(error, file)
+            reason = custom.describe(_cause(error), file)
     raise Unrunnable(reason)
 
 
@@ -286,8 +296,12 @@ def _flat(
 
         if not backward:
             return (forward(q, k, v),)
-        out, pullback = jax.vjp(forward, q, k, v)
-        return (out, *pullback(rest.pop(0)))
+        cotangent = rest.pop(0)
+        try:
+            out, pullback = jax.vjp(forward, q, k, v)
+            return (out, *pullback(cotangent))
+        except Exception as error:
+            raise Undifferentiable from error
 
     return call
 
@@ -369,6 +383,12 @@ def _evaluate(function: Callable[..., Any], arrays: Arrays) -> tuple[Arrays, str
 
 def _digest(array: np.ndarray[Any, np.dtype[Any]]) -> bytes:
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).digest()
+
+
+def _cause(error: BaseException) -> BaseException:
+    """What was raised, where it was while differentiating."""
+    cause = error.__cause__ if isinstance(error, Undifferentiable) else None
+    return cause or error
 
 
 def _files_of(error: BaseException) -> list[str]:
