@@ -8,6 +8,7 @@ concurrent events count once: the time is the length of the union of their inter
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,11 +55,15 @@ def traced(run: Callable[[], object], *, calls: int, module: str) -> TraceTime |
 def module_spans(directory: Path, modules: set[str]) -> dict[str, tuple[str, list[Span]]]:
     """The plane and the events of each module in the traces below a directory."""
     found: dict[str, tuple[str, list[Span]]] = {}
-    for path in sorted(directory.rglob("*.xplane.pb")):
-        for plane in ProfileData.from_file(str(path)).planes:
-            for module, span in _events(plane):
-                if module in modules:
-                    found.setdefault(module, (str(plane.name), []))[1].append(span)
+    with warnings.catch_warnings():
+        # jaxlib's own types lack a name of their module, of which Python 3.13 warns; where that
+        # warning is an error, it is thrown through C++ and ends the process.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        for path in sorted(directory.rglob("*.xplane.pb")):
+            for plane in ProfileData.from_file(str(path)).planes:
+                for module, span in _events(plane):
+                    if module in modules:
+                        found.setdefault(module, (str(plane.name), []))[1].append(span)
     return found
 
 
