@@ -149,17 +149,22 @@ class InProcess:
             outputs = self._evaluate(call, backward=call.cotangent is not None)
         except UnsupportedCell as refusal:
             return Answer("unsupported", detail=str(refusal))
+        except _Undifferentiable as error:
+            return self._forward_alone(call, error.__cause__ or error)
         except Exception as error:
             if _raised_here(error):
                 raise GraderBug(_one_line(error)) from error
             if call.cotangent is None:
                 return Answer("error", detail=_one_line(error))
-            forward = self._one(replace(call, cotangent=None))
-            return replace(forward, backward_error=_one_line(error.__cause__ or error))
+            return self._forward_alone(call, error)
         if call.cotangent is None:
             return Answer("ok", outputs[0])
         out, dq, dk, dv = outputs
         return Answer("ok", out, dq, dk, dv)
+
+    def _forward_alone(self, call: Call, error: BaseException) -> Answer:
+        forward = self._one(replace(call, cotangent=None))
+        return replace(forward, backward_error=_one_line(error))
 
     def _evaluate(self, call: Call, *, backward: bool) -> tuple[Array, ...]:
         import jax
@@ -223,8 +228,6 @@ def _arrays(call: Call) -> list[Array]:
 
 def _raised_here(error: BaseException) -> bool:
     """Whether this file raised it, and nothing that it called."""
-    if isinstance(error, _Undifferentiable):
-        return False
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -69,6 +69,19 @@ def test_a_failure_of_the_executor_is_no_answer(monkeypatch: pytest.MonkeyPatch)
         executor.run([call])
 
 
+def test_what_was_raised_is_named_and_not_what_it_came_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise ValueError("the compiler's word") from KeyError("within")
+
+    executor = InProcess(lambda q, *_, **__: q)
+    x = np.zeros((1, 1, 2, 4), np.float32)
+    monkeypatch.setattr(executor, "_evaluate", fails)
+    answer = executor.run([Call(x, x, x, None, False, None, x)])[0]
+    assert answer.backward_error == "ValueError: the compiler's word"
+
+
 LOOPED = """
 import jax
 
