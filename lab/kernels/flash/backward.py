@@ -25,7 +25,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from lab.kernels.flash.plan import LANES, round_up
+from lab.kernels.flash.plan import LANES, LOG2_E, round_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from lab.kernels import Interpret
 
-LOG2_E = math.log2(math.e)
 KEY_BYTES = 28 << 20
 """VMEM for what is kept of a key/value head; longer heads are taken in parts."""
 

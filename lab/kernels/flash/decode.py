@@ -7,7 +7,6 @@ online softmax in scratch memory. (Dao 2023, FlashAttention-2, algorithm 1.)
 from __future__ import annotations
 
 import functools
-import math
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -16,7 +15,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from lab.kernels.flash.plan import LANES, dot, round_up
+from lab.kernels.flash.plan import LANES, LOG2_E, dot, round_up
 
 if TYPE_CHECKING:
     from lab.kernels import Interpret
@@ -25,7 +24,6 @@ MAX_QUERIES = 16
 BLOCK_BYTES = 1 << 20
 """Of K, or of V, in a step: long enough that copies, and not steps, take the time."""
 
-LOG2_E = math.log2(math.e)
 VMEM_LIMIT_BYTES = 32 << 20
 
 Ref = Any

@@ -8,7 +8,6 @@ the values is O^T = V^T P^T. (Online softmax: Dao 2023, FlashAttention-2, algori
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +17,12 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from lab.kernels.flash.plan import LANES, Blocks, Job, Plan, default_blocks, dot, make_plan
+from lab.kernels.flash.plan import LANES, LOG2_E, Blocks, Job, Plan, default_blocks, dot, make_plan
 
 if TYPE_CHECKING:
     from lab.kernels import Interpret
 
 SUBLANES = 8
-LOG2_E = math.log2(math.e)
 
 # Pallas gives its references and the numbers of a program in its grid no usable types.
 Ref = Any

@@ -12,6 +12,9 @@ from jax import lax
 from lab.errors import UnsupportedCell
 
 LANES = 128
+LOG2_E = math.log2(math.e)
+"""exp(x) = exp2(x * LOG2_E)."""
+
 VMEM_BYTES = 112 << 20
 """The most that a call may take: v5e and v6e have 128 MiB."""
 
