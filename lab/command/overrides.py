@@ -122,6 +122,10 @@ def _prefixed(word: str, key: str) -> str | None:
     if word.startswith("~") and not key.startswith("hydra"):
         return f"{cut(word)}: keys cannot be taken away; leave out the word, or type {key}=VALUE"
     group = allowed.is_group(key) and key != "experiment"
+    if group and word.partition("=")[2].strip()[:1] in ("{", "["):
+        return f"{cut(word)}: {key} takes the name of one option; `--help` lists them"
+    if allowed.is_group(package := key.partition("@")[0]) and package != key:
+        return f"{cut(word)}: a group has one place here; type {package}=NAME"
     known = group or allowed.kind(key) is not None
     if group and "${" in word:
         return f"{cut(word)}: {key} takes the name of an option; `--help` lists them"

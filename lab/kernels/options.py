@@ -14,7 +14,6 @@ A rule over several options is a `model_validator` that raises ValueError.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -121,26 +120,29 @@ def check(config: Mapping[str, object]) -> Options:
     """The options of a kernel's configuration.
 
     Raises:
-        UserError: no such module or option, or a value that the option does not allow.
+        UserError: no such kernel or option, another kernel's module, or a value that the option
+            does not allow.
     """
     name, module = config.get("name"), config.get("module")
     if not isinstance(name, str) or not isinstance(module, str):
         raise UserError("a kernel's configuration needs `name` and `module`")
-    if not _exists(module):
-        raise UserError(f"kernel {name}: there is no module {module}; correct kernel.module")
-    model = KERNELS[name].options if name in KERNELS else Options
+    if name not in KERNELS:
+        raise UserError(
+            f"kernel.name={name}: there is no such kernel; choose one by kernel=NAME, NAME one of "
+            f"{', '.join(KERNELS)}"
+        )
+    declared = KERNELS[name]
+    if module != declared.module:
+        raise UserError(
+            f"kernel.name={name} is in {declared.module}, and kernel.module is {module}; leave "
+            "both alone and choose by kernel=NAME"
+        )
+    model = declared.options
     given = {key: value for key, value in config.items() if key not in ("name", "module")}
     try:
         return model.model_validate(given)
     except ValidationError as error:
         raise UserError(f"kernel {name}{_refusal(model, given, error)}") from None
-
-
-def _exists(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except (ModuleNotFoundError, ValueError):
-        return False
 
 
 def _refusal(model: type[Options], given: Mapping[str, object], error: ValidationError) -> str:

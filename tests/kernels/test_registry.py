@@ -65,14 +65,14 @@ def test_the_published_kernel_has_one_block_size(rows: object) -> None:
     ("changes", "message"),
     [
         ({"block_rows": 8}, "kernel xla has no option 'block_rows'; its options: none"),
-        ({"module": "lab.kernels.nothing"}, "there is no module lab.kernels.nothing"),
-        ({"module": "no.such.package"}, "there is no module no.such.package"),
+        ({"module": "os"}, "kernel.name=xla is in lab.kernels.xla, and kernel.module is os; "),
+        ({"name": "nosuch"}, "kernel.name=nosuch: there is no such kernel; choose one by kernel="),
         ({"module": None}, "needs `name` and `module`"),
     ],
 )
 def test_a_bad_configuration_is_one_clear_error(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message.replace("(", r"\(")):
-        options.check(configuration("xla", **changes))
+        options.check(configuration("xla") | changes)
 
 
 class Several(options.Options):
@@ -126,5 +126,6 @@ def test_unsupported_policies_are_refused_with_a_reason(name: str, policy: Dtype
 def test_a_module_must_build_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "no_kernel.py").write_text("def build(options, *, policy, interpret): return 1")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(options.KERNELS, "none", options.Declared("no_kernel"))
     with pytest.raises(UserError, match=r"no_kernel\.build must return a lab\.kernels\.Kernel"):
-        kernels.load(configuration("xla", module="no_kernel"), policy=POLICIES["bf16"])
+        kernels.load(configuration("none"), policy=POLICIES["bf16"])
