@@ -90,16 +90,6 @@ def slowdown(
     return panels.draw(drawn, out / "slowdown", title, over_length, extra=extra, notes=notes)
 
 
-def _is_cut(drawn: Sheet) -> bool:
-    """Whether an interval goes on beyond its panel."""
-    levels = {panel.evidence for panel in drawn.panels}
-    everything = [
-        [p for panel in drawn.panels if panel.evidence == level for p in panel.points]
-        for level in levels
-    ]
-    return any(panels.is_beyond(points, panels.caps(points)) for points in everything if points)
-
-
 def points_of(found: Sequence[Comparison]) -> list[Point]:
     """A point for every comparison."""
     return [

@@ -43,6 +43,8 @@ def latency(results: Sequence[Result], out: Path) -> list[str]:
     floored = [p for panel in drawn.panels for p in panel.points if p.floor is not None]
     extra = [panels.NO_RESULT] if any(s.lost for p in drawn.panels for s in p.series) else []
     extra += [_FLOOR] if floored else []
+    if any(panels.is_beyond(p.points, panels.caps(p.points)) for p in drawn.panels if p.points):
+        extra.append(panels.BEYOND)
     notes = []
     if drawn.left_out:
         notes.append(f"Not drawn, but in cells.csv: {drawn.left_out}.")

@@ -101,6 +101,8 @@ def test_a_whisker_that_is_cut_says_so(tmp_path: Path) -> None:
     assert "goes on beyond" not in draw(tmp_path, results)
     results = curve("xla", 1.0) + curve("pallas", 2.0, samples_ms=noisy)
     assert "goes on beyond" in draw(tmp_path, results)
+    latency_figure.latency(results, tmp_path)
+    assert "goes on beyond" in (tmp_path / "latency.svg").read_text()
 
 
 def test_names_that_matplotlib_would_interpret_are_drawn_as_they_stand(tmp_path: Path) -> None:
