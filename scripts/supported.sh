@@ -15,18 +15,27 @@ outcome() { # COMMAND...: "passed" or "FAILED", whatever the command prints in b
     if "$@" >&2; then echo passed; else echo FAILED; fi
 }
 
-for python in "$@"; do
+found() { # NAME: an interpreter of that name that runs, among them pyenv's, whose shims need a choice
+    local python
+    for python in "$(command -v "$1")" "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"${1#python}".*/bin/"$1"; do
+        if "$python" -c "" 2>/dev/null; then echo "$python" && return; fi
+    done
+    echo "$1"
+}
+
+for named in "$@"; do
+    python="$(found "$named")"
     if ! "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null; then
-        outcomes+=("$python: not here, or not from 3.11 to 3.13; nothing was run")
+        outcomes+=("$named: not here, or not from 3.11 to 3.13; nothing was run")
         continue
     fi
     tried=""
     for jax in "==$oldest" ""; do
-        environment=".venv-supported/$(basename "$python")-${jax:-newest}"
+        environment=".venv-supported/$(basename "$named")-${jax:-newest}"
         bin="$environment/bin"
         if ! { "$python" -m venv "$environment" \
             && "$bin/python" -m pip install --quiet --upgrade --editable '.[dev,tpu]' "jax$jax" "jaxlib$jax"; }; then
-            outcomes+=("$python, jax ${jax:-newest}: FAILED to install")
+            outcomes+=("$named, jax ${jax:-newest}: FAILED to install")
             status=1
             continue
         fi
@@ -35,7 +44,7 @@ for python in "$@"; do
         tried="$version"
         suite="$(outcome "$bin/python" -m pytest -q -n auto)"
         audit="$(outcome "$bin/python" lab/run.py task=audit)"
-        outcomes+=("$python, jax $version: suite $suite, quick audit $audit")
+        outcomes+=("$named, jax $version: suite $suite, quick audit $audit")
         [ "$status" != 2 ] || status=0
         case "$suite $audit" in *FAILED*) status=1 ;; esac
     done

@@ -75,6 +75,28 @@ def test_one_failure_is_named_and_fails_the_command(checkout: Path) -> None:
     assert (code, lines[0]) == (1, f"python3.13, jax {OLDEST}: suite passed, quick audit FAILED")
 
 
+def test_an_interpreter_behind_a_shim_that_names_none_is_found(checkout: Path) -> None:
+    shim, versions = checkout / "bin/python3.13", checkout / "pyenv/versions/3.13.0/bin"
+    versions.mkdir(parents=True)
+    shim.rename(versions / "python3.13")
+    shim.write_text("#!/bin/sh\nexit 127\n")
+    shim.chmod(0o755)
+    path = f"{checkout}/bin:{os.environ['PATH']}"
+    done = subprocess.run(
+        [str(checkout / "scripts/supported.sh"), "python3.13"],
+        env={
+            **os.environ, "PATH": path, "PYENV_ROOT": str(checkout / "pyenv"), "NEWEST": OLDEST,
+            "BREAKS_SUITE": "", "BREAKS_AUDIT": "",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )  # fmt: skip
+    said = f"python3.13, jax {OLDEST}: suite passed, quick audit passed"
+    assert (done.returncode, done.stdout.splitlines()[1:]) == (0, [said]), done.stderr
+
+
 def test_one_jax_for_a_python_runs_once(checkout: Path) -> None:
     assert len(supported(checkout, "python3.11", NEWEST=OLDEST)[1]) == 1
 
