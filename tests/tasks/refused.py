@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jax.extend import backend
 
 
 def _rowwise(q: jax.Array, rows: int, dtype: Any, *, interpret: bool) -> jax.Array:
@@ -46,7 +47,8 @@ def half_precision(q: jax.Array, k: jax.Array, v: jax.Array, **_: Any) -> jax.Ar
 
 
 def odd_block(q: jax.Array, k: jax.Array, v: jax.Array, **_: Any) -> jax.Array:
-    return _rowwise(q, 12, jnp.float32, interpret=_chosen())
+    interpret = backend.get_default_device().platform != "tpu"  # asked as some libraries do
+    return _rowwise(q, 12, jnp.float32, interpret=interpret)
 
 
 def interpreted(q: jax.Array, k: jax.Array, v: jax.Array, **_: Any) -> jax.Array:

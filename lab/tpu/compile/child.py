@@ -20,6 +20,7 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 from jax.experimental import topologies
+from jax.extend import backend
 from jax.extend.core import Jaxpr
 from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding, use_abstract_mesh
 
@@ -181,11 +182,12 @@ def as_on(device: Any) -> Iterator[None]:  # noqa: ANN401 - jax's device types a
         platform="tpu",
     )
     mesh = AbstractMesh((1,), ("x",), abstract_device=abstract)
-    # Kernels choose interpret mode by these two; jax itself does not ask through them.
+    # Kernels choose interpret mode, or refuse, by these; jax itself does not ask through them.
     with (
         use_abstract_mesh(mesh),
         mock.patch.object(jax, "default_backend", return_value="tpu"),
         mock.patch.object(jax, "devices", return_value=[device]),
+        mock.patch.object(backend, "get_default_device", return_value=device),
     ):
         yield
 
