@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -18,7 +19,7 @@ try:
     from omegaconf import DictConfig
 
     from lab.cells import config, expectations
-    from lab.command import compose, messages, overrides, runs, sweeps, usage
+    from lab.command import compose, messages, overrides, runs, searches, sweeps, usage
     from lab.errors import UserError
     from lab.records import Result
     from lab.report import terminal
@@ -33,18 +34,24 @@ _single: list[tuple[Result, Path]] = []  # what a run outside a sweep came to, a
 _errors: list[Exception] = []  # what kept a cell from its result
 
 
-def job(composed: DictConfig) -> None:
-    """One job of Hydra's: a cell in its directory. Nothing but Ctrl-C is raised to the launcher."""
+def job(composed: DictConfig) -> float:
+    """One job of Hydra's: a cell in its directory. Nothing but Ctrl-C is raised to the launcher.
+
+    Returns the objective that a search minimises; other sweepers look at none.
+    """
     settings = HydraConfig.get()
     directory = Path(settings.runtime.output_dir)
     try:
         cell = compose.cell_from(composed, settings.overrides.task)
         if settings.mode != RunMode.MULTIRUN:
             _single.append((runs.run(cell, directory), directory))
-        elif not runs.skips(cell, directory):
-            runs.run(cell, directory)
+        elif runs.skips(cell, directory):
+            return searches.objective(runs.finished_before(cell, directory))
+        else:
+            return searches.objective(runs.run(cell, directory))
     except (UserError, OSError) as error:
         _errors.append(error)
+    return math.inf
 
 
 def _compose_and_run() -> int:

@@ -19,10 +19,25 @@ from lab.truth.problems import POLICIES, DtypePolicy, Shape
 
 # Where results are written, and what is done with those that are there, says nothing about what
 # a cell is.
-_NOT_IDENTITY = (("resume",), ("release", "out"), ("release", "evidence"), ("campaign", "out"))
+_NOT_IDENTITY = (
+    ("resume",),
+    ("release", "out"),
+    ("release", "evidence"),
+    ("campaign", "out"),
+    ("tune",),
+)
 _INPUT_FILES = (("candidate", "path"),)
 # The configuration that a task's slug need not name, because the task does not look at it.
-_KERNEL_FREE_TASKS = ("report", "compare", "release", "verify", "doctor", "audit", "campaign")
+_KERNEL_FREE_TASKS = (
+    "report",
+    "compare",
+    "release",
+    "verify",
+    "doctor",
+    "audit",
+    "campaign",
+    "tune",
+)
 
 
 @dataclass(frozen=True)

@@ -198,6 +198,18 @@ class CampaignConfig:
 
 
 @dataclass
+class TuneConfig:
+    """What task=tune searches, and where the winners go."""
+
+    name: str | None = None
+    cases: Any = None  # name -> the overrides of one search
+    only: list[str] = field(default_factory=list)  # names of cases; default: all
+    runs: list[str] = field(default_factory=list)  # enter what was searched there; search nothing
+    table: str | None = None  # default: the kernel's own table
+    records: str | None = None  # where the winners' records are kept; default: evidence/tuning
+
+
+@dataclass
 class BenchmarkConfig:
     """How a cell is timed; what each key means is in conf/config.yaml."""
 
@@ -281,6 +293,7 @@ class LabConfig:
     target: TargetConfig = field(default_factory=TargetConfig)
     release: ReleaseConfig = field(default_factory=ReleaseConfig)
     campaign: CampaignConfig = field(default_factory=CampaignConfig)
+    tune: TuneConfig = field(default_factory=TuneConfig)
     seq: int = 256
     q_len: int | None = None
     seed: int = 0

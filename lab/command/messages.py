@@ -27,7 +27,7 @@ from lab.errors import UserError
 MANY = 20
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 # Options that a package of ours adds to Hydra's.
-_EXTRAS = {"hydra/launcher": {"joblib": "parallel"}}
+_EXTRAS = {"hydra/launcher": {"joblib": "parallel"}, "hydra/sweeper": {"optuna": "tune"}}
 
 
 def print_error(text: str) -> None:

@@ -6,6 +6,7 @@ so the sweep relies on nothing but the files that each run leaves.
 
 from __future__ import annotations
 
+import math
 import sys
 import traceback
 from collections import Counter
@@ -24,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from lab import records, report, tasks
 from lab.cells import environment, expectations
 from lab.cells.cell import Cell
-from lab.command import axes, lock, messages, runs
+from lab.command import axes, lock, messages, runs, searches
 from lab.command.compose import cell_from
 from lab.errors import UserError
 from lab.records import RESULT_FILE, Result
@@ -34,10 +35,10 @@ from lab.report.progress import Watcher
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep that passed its preflight."""
+    """A sweep that passed its preflight; a search's cells are not known before they run: None."""
 
     directory: Path
-    cells: tuple[Cell, ...]
+    cells: tuple[Cell, ...] | None
     watcher: Watcher
 
     @property
@@ -68,14 +69,21 @@ class Preflight(Callback):
         global current  # noqa: PLW0603 - Hydra builds this object itself and keeps it to itself
         with _refusing():
             _refuse_other_subdirectories(config)
-            cells = _expand(config)
-            _refuse_duplicates(cells)
+            search = searches.is_search(config)
+            cells = searches.cells(config) if search else _expand(config)
+            if not search:
+                _refuse_duplicates(cells)
             refuse_unread_path(cells)
             for cell in cells:
                 tasks.preflight(cell)
             directory = Path(config.hydra.sweep.dir).resolve()
             directory.mkdir(parents=True, exist_ok=True)
             lock.hold(directory)
+        if search:
+            watcher = Watcher(directory, most=searches.trials(config))
+            current = Sweep(directory, None, watcher)
+            watcher.start()
+            return
         already = {cell.id for cell in cells if runs.skips(cell, directory / cell.id)}
         for cell in cells:
             if cell.id in already:
@@ -152,10 +160,7 @@ def say_interrupted(what: str) -> None:
 def finish(sweep: Sweep) -> int:
     """Aggregate what the sweep's directory holds and show it; the exit code of its cells."""
     sweep.watcher.stop()
-    found = []
-    for cell in sweep.cells:
-        with suppress(records.InvalidRecord):
-            found.append(records.read(sweep.directory / cell.id / RESULT_FILE, Result))
+    found = _results(sweep)
     here = environment.describe(platform_name=None, device_kind=None, device_count=None).cpu_model
     if any(
         r.benchmark and (r.environment.platform, r.environment.cpu_model) == ("cpu", here)
@@ -173,8 +178,31 @@ def finish(sweep: Sweep) -> int:
         else None
     )
     terminal.show_sweep(found, sweep.directory, built)
+    if sweep.cells is None:
+        return _finish_search(found, sweep)
     stopped = sum(result.status == "interrupted" for result in found)
     if missing := len(sweep.cells) - len(found) + stopped:
         of = f"{missing} of {len(sweep.cells)} cells"
         messages.print_error(f"{of} did not finish; run what is left with {sweep.resumption}")
     return 1 if missing else expectations.exit_code(found)
+
+
+def _results(sweep: Sweep) -> list[Result]:
+    if sweep.cells is None:
+        return searches.found(sweep.directory)
+    found = []
+    for cell in sweep.cells:
+        with suppress(records.InvalidRecord):
+            found.append(records.read(sweep.directory / cell.id / RESULT_FILE, Result))
+    return found
+
+
+def _finish_search(found: Sequence[Result], sweep: Sweep) -> int:
+    """Say who won; 1 where nobody may, or where a cell did not come to an end."""
+    for line in searches.said(found):
+        print(line)  # noqa: T201
+    stopped = [result for result in found if result.status == "interrupted"]
+    if stopped:
+        messages.print_error(f"the search did not finish; run what is left with {sweep.resumption}")
+    proved = any(math.isfinite(searches.objective(result)) for result in found)
+    return 0 if proved and not stopped else 1

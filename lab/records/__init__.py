@@ -262,7 +262,9 @@ class CompileSection(Model):
     """`compile` of a result: what the TPU compiler made of a cell, and the device time it expects.
 
     A `*_ms` of a source is null unless the source has a figure for every op. `estimated_ms` follows
-    `rule`; where it is null, `no_estimate` says why. `label` must stand beside every time. Only
+    `rule`; where it is null, `no_estimate` says why (`estimated_cycles` may still be there: where
+    no clock is public). `implementation` is what the kernel said of itself: its blocks, and whether
+    they were tuned. `label` must stand beside every time. Only
     where `values_proved` is true may an estimate be compared, or enter a table.
     """
 
@@ -287,7 +289,9 @@ class CompileSection(Model):
     static_profile_ms: float | None
     schedule_ms: float | None
     estimated_ms: float | None
+    estimated_cycles: int | None = None
     no_estimate: str | None
+    implementation: list[str] = Field(default_factory=list)
     values_proved: bool | None = None
     proof: CompileProof | None = None
     scalars: dict[str, list[int]] = Field(default_factory=dict)
@@ -296,6 +300,13 @@ class CompileSection(Model):
     ops: list[CompileOp]
     loops: list[CompileLoop]
     warnings: list[str]
+
+    @property
+    def rating(self) -> float | None:
+        """What a search minimises: ms, or cycles where no clock is public; None for no winner."""
+        if self.values_proved is not True:
+            return None
+        return self.estimated_cycles if self.estimated_ms is None else self.estimated_ms
 
     @model_validator(mode="after")
     def _one_answer(self) -> CompileSection:
@@ -424,6 +435,29 @@ class CampaignSection(Model):
     package: str | None
 
 
+class TunedCase(Model):
+    """One search of task=tune: its winner, and whether that entered the table.
+
+    `kept`: the table's entry, of the same kernel, is as fast; `none`: `reason` says why.
+    """
+
+    case: str
+    outcome: Literal["entered", "kept", "none"]
+    reason: str | None
+    cells: int = Field(ge=0)
+    cell_id: str | None = None
+    options: dict[str, int] = Field(default_factory=dict)
+    estimated_ms: float | None = None
+    estimated_cycles: int | None = None
+
+
+class TuneSection(Model):
+    """`tune` of a result."""
+
+    target: str
+    cases: list[TunedCase]
+
+
 SECTIONS = (
     "benchmark",
     "correctness",
@@ -436,9 +470,10 @@ SECTIONS = (
     "verify",
     "doctor",
     "campaign",
+    "tune",
 )
 # Tasks that say nothing about a kernel, so that no level of evidence applies.
-LEVEL_FREE_TASKS = ("report", "compare", "release", "verify", "doctor", "audit", "campaign")
+LEVEL_FREE_TASKS = ("report", "compare", "release", "verify", "doctor", "audit", "campaign", "tune")
 
 
 class Status(Model):
@@ -485,6 +520,7 @@ class Result(Model):
     verify: VerifySection | None = None
     doctor: DoctorSection | None = None
     campaign: CampaignSection | None = None
+    tune: TuneSection | None = None
 
     @model_validator(mode="after")
     def _sections_fit(self) -> Result:

@@ -27,7 +27,7 @@ BASELINE = "xla"
 # The two sides of a comparison differ in these alone.
 _MAY_DIFFER = (
     "kernel", "candidate", "resume", "deadline_s", "release", "campaign", "report", "compare",
-    "compile",
+    "compile", "tune",
 )  # fmt: skip
 _NO_OPTION = ("name", "module", "constraints")
 

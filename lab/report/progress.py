@@ -26,9 +26,20 @@ class Watcher:
     """
 
     def __init__(
-        self, directory: Path, cell_ids: Sequence[str], already: Collection[str] = ()
+        self,
+        directory: Path,
+        cell_ids: Sequence[str] = (),
+        already: Collection[str] = (),
+        *,
+        most: int | None = None,
     ) -> None:
-        """Watch the cells of a sweep; `already` are done and will not be run again."""
+        """Watch the cells of a sweep; `already` are done and will not be run again.
+
+        A search's cells are found as they appear; `most` is how many there can be.
+        """
+        self._directory, self._most = directory, most
+        if most is not None:
+            cell_ids = [path.parent.name for path in directory.glob(f"*/{STATUS_FILE}")]
         self._paths = {cell_id: directory / cell_id / STATUS_FILE for cell_id in cell_ids}
         self._finished = set(already)
         # What an earlier sweep left in cells that are run again says nothing of this one.
@@ -60,7 +71,7 @@ class Watcher:
         )
         live = self._console.is_terminal
         with Progress(*columns, console=self._console, disable=not live, transient=True) as bar:
-            task = bar.add_task("", total=len(self._paths))
+            task = bar.add_task("", total=self._total)
             while True:
                 last = self._stop.is_set()
                 running = self._look(bar if live else None)
@@ -69,12 +80,19 @@ class Watcher:
                     return
                 self._stop.wait(POLL_S)
 
+    @property
+    def _total(self) -> int:
+        return len(self._paths) if self._most is None else self._most
+
     def _look(self, bar: Progress | None) -> str:
         running = ""
+        if self._most is not None:
+            for path in self._directory.glob(f"*/{STATUS_FILE}"):
+                self._paths.setdefault(path.parent.name, path)
         for cell_id, path in self._paths.items():
             if cell_id in self._finished:
                 continue
-            if _mark(path) == self._stale[cell_id]:
+            if _mark(path) == self._stale.get(cell_id):
                 continue
             try:
                 status = records.read(path, Status)
@@ -85,7 +103,7 @@ class Watcher:
                 continue
             self._finished.add(cell_id)
             reason = escape(f": {status.reason}") if status.reason else ""
-            count = f"{len(self._finished):>4}/{len(self._paths)}"
+            count = f"{len(self._finished):>4}/{self._total}"
             line = f"{count}  {status.status:<11} {cell_id}{reason}"
             (bar.console if bar else self._console).print(line, highlight=False, soft_wrap=True)
         return running

@@ -71,7 +71,8 @@ class Estimate:
     """Totals by source, and the estimate by RULE.
 
     Every total is None unless its source has a figure for every op. Exactly one of `ms` and
-    `no_estimate` is None.
+    `no_estimate` is None. `cycles` are those of `ms`; a chip whose clock is not public has them
+    alone.
     """
 
     cost_model_ms: float | None
@@ -79,6 +80,7 @@ class Estimate:
     schedule_ms: float | None
     ms: float | None
     no_estimate: str | None
+    cycles: int | None = None
 
 
 def choose(op: OpCycles, chip: Chip) -> tuple[Source, int] | None:
@@ -136,9 +138,10 @@ def estimate(
     cycles = sum(c[1] * count for c, count in chosen if c is not None)
     ms = cycles / (chip.clock_ghz or _ANY_CLOCK_GHZ) * 1e-6
     reason = _too_little_work(most_flops, floor) or _out_of_bounds(ms, floor.ms, cycles)
+    usable = cycles if reason is None else None
     if reason is None and chip.clock_ghz is None:
         reason = f"the clock of {chip.name} is not public, so its {cycles:,} cycles are no time"
-    return Estimate(*totals, ms if reason is None else None, reason)
+    return Estimate(*totals, ms if reason is None else None, reason, usable)
 
 
 def _too_little_work(most_flops: int | None, floor: Floor) -> str | None:

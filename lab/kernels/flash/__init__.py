@@ -9,28 +9,22 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 
 from lab.kernels import Kernel
 from lab.kernels.flash import tuned
-from lab.kernels.flash.backward import BackwardBlocks
 from lab.kernels.flash.backward import backward as backward_kernel
-from lab.kernels.flash.decode import MAX_QUERIES
 from lab.kernels.flash.decode import decode as decode_kernel
 from lab.kernels.flash.forward import forward as forward_kernel
-from lab.kernels.flash.plan import Blocks
 from lab.kernels.support import check_attention, check_policy, no_softmax
+from lab.kernels.winners import MAX_QUERIES
 
 if TYPE_CHECKING:
     from lab.kernels import Interpret
     from lab.kernels.options import FlashBlocks
     from lab.truth.problems import DtypePolicy
-
-Sizes = TypeVar("Sizes", Blocks, BackwardBlocks)
 
 
 class Residuals(NamedTuple):
@@ -92,11 +86,22 @@ def _run(
     with_lse: bool,
 ) -> tuple[jax.Array, jax.Array | None]:
     if q.shape[2] <= MAX_QUERIES:
+        block_k = tuned.decode_block(
+            q.shape, k.shape, str(q.dtype), given={"block_k": options.block_k}
+        )
         return decode_kernel(
-            q, k, v, key_mask, causal=causal, scale=scale, interpret=interpret, with_lse=with_lse
+            q,
+            k,
+            v,
+            key_mask,
+            causal=causal,
+            scale=scale,
+            block_k=block_k,
+            interpret=interpret,
+            with_lse=with_lse,
         )
     given = {"block_q": options.block_q, "block_k": options.block_k, "lookahead": options.lookahead}
-    blocks = _chosen(tuned.forward_blocks(q.shape, k.shape, str(q.dtype), causal=causal), given)
+    blocks = tuned.forward_blocks(q.shape, k.shape, str(q.dtype), causal=causal, given=given)
     return forward_kernel(
         q,
         k,
@@ -138,7 +143,9 @@ def _backward(
         "block_k": options.backward_block_k,
         "heads": options.backward_heads,
     }
-    auto = tuned.backward_blocks(kept.q.shape, kept.k.shape, str(kept.q.dtype), causal=causal)
+    blocks = tuned.backward_blocks(
+        kept.q.shape, kept.k.shape, str(kept.q.dtype), causal=causal, given=given
+    )
     gradients = backward_kernel(
         kept.q,
         kept.k,
@@ -149,15 +156,10 @@ def _backward(
         cotangent.astype(kept.q.dtype),
         causal=causal,
         scale=scale,
-        blocks=_chosen(auto, given),
+        blocks=blocks,
         interpret=interpret,
     )
     return *gradients, None
 
 
 _attention.defvjp(_forward, _backward)
-
-
-def _chosen(auto: Sizes, given: Mapping[str, int | str]) -> Sizes:
-    """The sizes chosen by shape, but for those that the options name."""
-    return replace(auto, **{key: size for key, size in given.items() if isinstance(size, int)})

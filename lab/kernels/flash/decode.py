@@ -20,7 +20,6 @@ from lab.kernels.flash.plan import LANES, LOG2_E, dot, round_up
 if TYPE_CHECKING:
     from lab.kernels import Interpret
 
-MAX_QUERIES = 16
 BLOCK_BYTES = 1 << 20
 """Of K, or of V, in a step: long enough that copies, and not steps, take the time."""
 
@@ -60,7 +59,9 @@ def decode(
     batch, q_heads, q_len, width = q.shape
     kv_heads, kv_len = k.shape[1:3]
     group = q_heads // kv_heads
-    block_k = min(block_k or default_block(k), round_up(kv_len, LANES))
+    block_k = min(
+        block_k or default_block(kv_len, width, k.dtype.itemsize), round_up(kv_len, LANES)
+    )
     steps = pl.cdiv(kv_len, block_k)
     block = (1, group, q_len, width)
 
@@ -102,10 +103,9 @@ def decode(
     return out, rest[0][..., 0] if with_lse else None
 
 
-def default_block(k: jax.Array) -> int:
+def default_block(kv_len: int, head_dim: int, element_bytes: int) -> int:
     """Keys of a step; where it can be, a divisor of their number, so that no step has a tail."""
-    kv_len, width = k.shape[2:]
-    most = max(LANES, BLOCK_BYTES // (round_up(width, LANES) * k.dtype.itemsize) // LANES * LANES)
+    most = max(LANES, BLOCK_BYTES // (round_up(head_dim, LANES) * element_bytes) // LANES * LANES)
     even = [n for n in range(most // 2, most + 1, LANES) if kv_len % n == 0]
     return max(even, default=most)
 

@@ -1,89 +1,124 @@
-"""Blocks by shape: the table of those that were tuned, and what is taken where it has no entry.
+"""Which blocks a call gets: what the options name, else the tuned table, else a rule by shape.
 
-`tuned.json` holds the winners of the search, each with the cell that earned it: its values were
-proved for the very program that was estimated. A shape without an entry gets the untuned blocks of
-`plan` and `backward`.
+Each choice is noted (`lab.kernels.notes`), so that a record says what ran, and whether it was
+tuned.
 """
 
 from __future__ import annotations
 
-import functools
-from pathlib import Path
-from typing import Any, Literal
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+import jax
 
-from lab.kernels.flash import backward, plan
+from lab.errors import UnsupportedCell
+from lab.kernels import winners
+from lab.kernels.flash import backward, decode, plan
 from lab.kernels.flash.backward import BackwardBlocks
 from lab.kernels.flash.plan import Blocks
+from lab.kernels.notes import note
+from lab.kernels.winners import Direction, Entry, Shape
 
-TABLE = Path(__file__).with_name("tuned.json")
-Shape = tuple[int, ...]
+STAND_IN = "TPU v5 lite"
+"""Where no TPU is traced for, a kernel is interpreted with the blocks that this one gets."""
+
+CHUNK = 256
+
+Given = Mapping[str, int | str]
+Sizes = TypeVar("Sizes", Blocks, BackwardBlocks)
 
 
-class Entry(BaseModel):
-    """A shape class and the blocks that won it.
+def forward_blocks(
+    q_shape: Shape, k_shape: Shape, dtype: str, *, causal: bool, given: Given
+) -> Blocks:
+    """Blocks of the forward kernel for q [B, Hq, T, D] and k [B, Hkv, S, D].
 
-    Attributes:
-        target: the chip it was estimated for.
-        q_len: T; so is kv_len S, and group Hq / Hkv.
-        options: of `kernel=flash`.
-        estimated_ms: by the executed schedule, of the whole cell.
-        cell_id: the record that earned it.
+    Args:
+        q_shape: of q.
+        k_shape: of k.
+        dtype: of both.
+        causal: whether queries see no later keys.
+        given: sizes that are set, by the names of Blocks; `auto` is not.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    target: str
-    direction: Literal["forward", "backward"]
-    dtype: str
-    causal: bool
-    q_len: int
-    kv_len: int
-    head_dim: int
-    group: int
-    options: dict[str, int]
-    estimated_ms: float
-    cell_id: str
-
-
-@functools.cache
-def table() -> tuple[Entry, ...]:
-    """All entries."""
-    return TypeAdapter(tuple[Entry, ...]).validate_json(TABLE.read_bytes())
-
-
-def find(
-    direction: str, q_shape: Shape, k_shape: Shape, dtype: str, *, causal: bool
-) -> Entry | None:
-    """The entry of exactly this shape class, whatever the target it was tuned for, or None."""
-    key = (direction, dtype, causal, q_shape[2], k_shape[2], q_shape[3], q_shape[1] // k_shape[1])
-    for e in table():
-        if key == (e.direction, e.dtype, e.causal, e.q_len, e.kv_len, e.head_dim, e.group):
-            return e
-    return None
-
-
-def forward_blocks(q_shape: Shape, k_shape: Shape, dtype: str, *, causal: bool) -> Blocks:
-    """Blocks of the forward kernel for q [B, Hq, T, D] and k [B, Hkv, S, D]."""
-    entry = find("forward", q_shape, k_shape, dtype, causal=causal)
-    if entry is not None:
-        return Blocks(**entry.options)
-    return plan.default_blocks(
+    untuned = plan.default_blocks(
         q_shape[2],
         k_shape[2],
         q_shape[1] // k_shape[1],
         causal=causal,
         element_bytes=2 if dtype == "bfloat16" else 4,
     )
+    entry = _entry("forward", q_shape, k_shape, dtype, causal=causal)
+    return _chosen("forward", untuned, entry, _set(given))
 
 
-def backward_blocks(q_shape: Shape, k_shape: Shape, dtype: str, *, causal: bool) -> BackwardBlocks:
-    """Blocks of the backward kernel for q [B, Hq, T, D] and k [B, Hkv, S, D]."""
-    entry = find("backward", q_shape, k_shape, dtype, causal=causal)
-    if entry is not None:
-        options: dict[str, Any] = dict(entry.options)
-        return BackwardBlocks(**options)
-    return backward.default_blocks(
-        q_shape[2], k_shape[2], q_shape[1] // k_shape[1], q_shape[3], dtype
-    )
+def backward_blocks(
+    q_shape: Shape, k_shape: Shape, dtype: str, *, causal: bool, given: Given
+) -> BackwardBlocks:
+    """Blocks of the backward kernel; arguments as those of `forward_blocks`.
+
+    Raises:
+        UnsupportedCell: given sizes that do not go together.
+    """
+    group = q_shape[1] // k_shape[1]
+    untuned = backward.default_blocks(q_shape[2], k_shape[2], group, q_shape[3], dtype)
+    entry = _entry("backward", q_shape, k_shape, dtype, causal=causal)
+    sizes = _set(given)
+    block_q = sizes.get("block_q", (entry.sizes if entry else {}).get("block_q"))
+    if block_q is not None:
+        untuned = BackwardBlocks(
+            block_q, block_q, untuned.heads, math.gcd(block_q, CHUNK), untuned.vmem_limit_bytes
+        )
+    try:
+        blocks = _chosen("backward", untuned, entry, sizes)
+    except ValueError as error:
+        raise UnsupportedCell(f"kernel flash: backward {error}") from None
+    if group % blocks.heads:
+        raise UnsupportedCell(
+            f"kernel flash: backward heads={blocks.heads} must divide the group of {group} heads"
+        )
+    return blocks
+
+
+def decode_block(q_shape: Shape, k_shape: Shape, dtype: str, *, given: Given) -> int:
+    """Keys of a step of the decoding kernel; arguments as those of `forward_blocks`."""
+    itemsize = 2 if dtype == "bfloat16" else 4
+    untuned = decode.default_block(k_shape[2], k_shape[3], itemsize)
+    entry = _entry("decode", q_shape, k_shape, dtype, causal=False)
+    sizes = {"block_k": untuned, **(entry.sizes if entry else {}), **_set(given)}
+    _say("decode", sizes, entry, _set(given))
+    return sizes["block_k"]
+
+
+def _entry(
+    direction: Direction, q_shape: Shape, k_shape: Shape, dtype: str, *, causal: bool
+) -> Entry | None:
+    wanted = winners.shape_class(direction, q_shape, k_shape, dtype, causal=causal)
+    kind = jax.devices()[0].device_kind
+    return winners.find(wanted, kind if kind.startswith("TPU") else STAND_IN, q_shape[2])
+
+
+def _set(given: Given) -> dict[str, int]:
+    return {name: size for name, size in given.items() if isinstance(size, int)}
+
+
+def _chosen(
+    direction: Direction, untuned: Sizes, entry: Entry | None, given: dict[str, int]
+) -> Sizes:
+    blocks = replace(untuned, **{**(entry.sizes if entry else {}), **given})
+    names = winners.OPTIONS[direction]
+    _say(direction, {name: getattr(blocks, name) for name in names}, entry, given)
+    return blocks
+
+
+def _say(
+    direction: Direction, sizes: Mapping[str, int], entry: Entry | None, given: Mapping[str, int]
+) -> None:
+    """Note `flash forward: block_q 512, block_k 256, lookahead 6: tuned for v5e`."""
+    who = f"tuned for {entry.target}" if entry else "untuned fallback"
+    if given:
+        rest = set(sizes) - set(given)
+        who = f"as given, the rest {who}" if rest else "as given"
+    blocks = ", ".join(f"{name} {size}" for name, size in sizes.items())
+    note(f"flash {direction}: {blocks}: {who}")

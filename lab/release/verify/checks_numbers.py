@@ -33,6 +33,7 @@ _MAY_DIFFER = {
     "campaign",
     "report",
     "compare",
+    "tune",
 }
 _MACHINE = ("platform", "device_kind", "cpu_model", "jax", "jaxlib", "libtpu")
 

@@ -22,13 +22,15 @@ class Refusal(Model):
 class Answer(Model):
     """Of a compile; `memory` (bytes) and `seconds` of the steps are empty where it was refused.
 
-    `work_flops` and `work_bytes` are those of the traced program: see lab/tpu/work.py.
+    `implementation` is what the kernel said of itself; `work_flops` and `work_bytes` are those of
+    the traced program: see lab/tpu/work.py.
     """
 
     device_kind: str
     attached: bool
     versions: dict[str, str]
     boundary: CompileBoundary
+    implementation: list[str] = Field(default_factory=list)
     fingerprint: str | None = None
     work_flops: int = 0
     work_bytes: int = 0

@@ -28,6 +28,7 @@ from lab import programs
 from lab.cells.cell import Cell
 from lab.cells.config import from_plain
 from lab.errors import UnsupportedCell, UserError
+from lab.kernels import notes
 from lab.records import CompileBoundary, XlaOwned
 from lab.tpu import boundary, work
 from lab.tpu.compile.answers import HLO_FILE, STABLEHLO_FILE, Answer, Refusal
@@ -60,11 +61,13 @@ def compile_cell(payload: dict[str, Any]) -> dict[str, Any]:
     clock = _Stopwatch()
     try:
         with as_on(device):
-            traced = trace(cell, device)
+            with notes.heard() as implementation:
+                traced = trace(cell, device)
             flops, moved = work.of_program(traced.jaxpr)
             answer = answer.model_copy(
                 update={
                     "boundary": boundary.describe(traced.jaxpr.jaxpr),
+                    "implementation": implementation,
                     "work_flops": flops,
                     "work_bytes": moved,
                 }

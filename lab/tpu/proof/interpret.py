@@ -25,6 +25,13 @@ _ALSO_KNOWN = frozenset(
     {"pallas_call", "jit", "pjit", "reduce", "split", "square", "clamp", "copy"}
 )
 
+# An unrolled kernel is a long program that runs once: to optimise it takes longer than it saves.
+_QUICK: dict[str, str | bool] = {
+    "xla_backend_optimization_level": "1",
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": False,
+}
+
 
 class CannotInterpret(Exception):  # noqa: N818 - it names the finding
     """Why evaluating this program on a CPU would prove nothing: one line."""
@@ -40,8 +47,10 @@ def evaluate(traced: core.ClosedJaxpr, arrays: Sequence[np.ndarray[Any, Any]]) -
     Raises:
         CannotInterpret: a part of it could be another program on a TPU, or has no interpreter.
     """
+    kernels = False
     for equation in _outside_kernels(traced.jaxpr):
         name = equation.primitive.name
+        kernels |= name == "pallas_call"
         if name == "platform_index":
             raise CannotInterpret(
                 "the program chooses by the platform (lax.platform_dependent), so what runs on a "
@@ -57,11 +66,21 @@ def evaluate(traced: core.ClosedJaxpr, arrays: Sequence[np.ndarray[Any, Any]]) -
     # The plain interpreter first: it runs compiled; the other knows more of a TPU, and is slow.
     for mode in (True, pltpu.InterpretParams()):
         try:
-            program = core.jaxpr_as_fun(_with_interpreter(traced, mode))
-            return list(jax.block_until_ready(jax.jit(program)(*arrays)))
+            program = jax.jit(core.jaxpr_as_fun(_with_interpreter(traced, mode)))
+            compiled = _compiled(program.lower(*arrays), quickly=kernels)
+            return list(jax.block_until_ready(compiled(*arrays)))
         except Exception as error:  # noqa: BLE001 - whatever the interpreter lacks
             failures.append(f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}")
     raise CannotInterpret(f"no interpreter runs it: {failures[0]}")
+
+
+def _compiled(lowered: jax.stages.Lowered, *, quickly: bool) -> jax.stages.Compiled:
+    if not quickly:
+        return lowered.compile()
+    try:
+        return lowered.compile(compiler_options=_QUICK)
+    except jax.errors.JaxRuntimeError:  # an option that this XLA does not have
+        return lowered.compile()
 
 
 def _outside_kernels(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
