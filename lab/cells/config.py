@@ -202,7 +202,7 @@ class TuneConfig:
     """What task=tune searches, and where the winners go."""
 
     name: str | None = None
-    cases: Any = None  # name -> the overrides of one search
+    cases: Any = None  # name -> cell, experiment, search: see conf/tune
     only: list[str] = field(default_factory=list)  # names of cases; default: all
     runs: list[str] = field(default_factory=list)  # enter what was searched there; search nothing
     table: str | None = None  # default: the kernel's own table

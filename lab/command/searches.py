@@ -142,4 +142,8 @@ def said(results: Sequence[Result]) -> list[str]:
         if best.compile.estimated_ms is None
         else f"{best.compile.estimated_ms:.4g} ms"
     )
-    return [f"search: {count}", f"best: {time} {best.cell_id}", *best.compile.implementation]
+    return [
+        f"search: {count}",
+        f"best: {time} {best.cell_id}",
+        *(i.line for i in best.compile.implementation),
+    ]

@@ -1,7 +1,7 @@
-"""What a kernel says of itself while it is traced: what runs, its blocks, and who chose them.
+"""What a kernel says of itself while it is traced: what runs, its sizes, and who chose them.
 
-A kernel notes it where it makes its call, so the line is of the program that was traced. Who traces
-a program hears it: `with heard() as lines`.
+A kernel notes it where it makes its call, so it is of the program that was traced. Who traces a
+program hears it: `with heard() as notes`.
 """
 
 from __future__ import annotations
@@ -10,22 +10,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-_heard: ContextVar[list[str] | None] = ContextVar("heard", default=None)
+from lab.records import Implementation
+
+_heard: ContextVar[list[Implementation] | None] = ContextVar("heard", default=None)
 
 
-def note(line: str) -> None:
-    """Say a line to whoever listens; once, however often the kernel is called."""
-    lines = _heard.get()
-    if lines is not None and line not in lines:
-        lines.append(line)
+def note(said: Implementation) -> None:
+    """Say it to whoever listens; once, however often the kernel is called."""
+    notes = _heard.get()
+    if notes is not None and said not in notes:
+        notes.append(said)
 
 
 @contextmanager
-def heard() -> Iterator[list[str]]:
-    """The lines that are noted inside the `with`."""
-    lines: list[str] = []
-    token = _heard.set(lines)
+def heard() -> Iterator[list[Implementation]]:
+    """What is noted inside the `with`."""
+    notes: list[Implementation] = []
+    token = _heard.set(notes)
     try:
-        yield lines
+        yield notes
     finally:
         _heard.reset(token)

@@ -258,6 +258,23 @@ class CompileLoop(Model):
     use: dict[str, float]
 
 
+class Implementation(Model):
+    """A kernel that a program calls, the sizes it was given, and who chose them.
+
+    `chosen` is such as `tuned for v5e`, `untuned fallback`, `as given`.
+    """
+
+    name: str
+    sizes: dict[str, int]
+    chosen: str
+
+    @property
+    def line(self) -> str:
+        """`flash forward: block_q 512, block_k 256: untuned fallback`."""
+        sizes = ", ".join(f"{name} {size}" for name, size in self.sizes.items())
+        return f"{self.name}: {sizes}: {self.chosen}"
+
+
 class CompileSection(Model):
     """`compile` of a result: what the TPU compiler made of a cell, and the device time it expects.
 
@@ -291,7 +308,7 @@ class CompileSection(Model):
     estimated_ms: float | None
     estimated_cycles: int | None = None
     no_estimate: str | None
-    implementation: list[str] = Field(default_factory=list)
+    implementation: list[Implementation] = Field(default_factory=list)
     values_proved: bool | None = None
     proof: CompileProof | None = None
     scalars: dict[str, list[int]] = Field(default_factory=dict)

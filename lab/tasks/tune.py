@@ -53,7 +53,12 @@ def run(cell: Cell, directory: Path) -> Outcome:
     else:
         names = tune.only or list(tune.cases)
         for name in names:
-            _search([*tune.cases[name], f"target={target}"], directory / name)
+            case = dict(tune.cases[name])
+            given = [*case["cell"], f"target={target}"]
+            # What is run today is beaten, or stays.
+            _lab(["task=compile", "kernel=flash", *given], directory / name)
+            search = [f"+experiment={case['experiment']}", *given, *case.get("search", [])]
+            _lab(["hydra/sweeper=optuna", *search], directory / name)
         found = {name: _results(directory / name) for name in names}
     table = Path(tune.table).resolve() if tune.table else winners.TABLE
     entries = list(winners.table(table)) if table.exists() else []
@@ -121,9 +126,11 @@ def entry_of(result: Result, path: Path) -> winners.Entry:
         if cell.q_len <= winners.MAX_QUERIES
         else "forward"
     )
-    options = {name: kernel[name] for name in winners.OPTIONS[direction].values()}
-    if loose := [name for name, size in options.items() if not isinstance(size, int)]:
-        raise UserError(f"{result.cell_id}: kernel.{loose[0]} is auto; a search sets every size")
+    name = f"flash {direction}"
+    sizes = next((i.sizes for i in section.implementation if i.name == name), None)
+    if sizes is None:
+        raise UserError(f"{result.cell_id}: it does not say which sizes {name} had")
+    options = {option: sizes[size] for size, option in winners.OPTIONS[direction].items()}
     of = winners.shape_class(
         direction,
         (shape["batch"], shape["q_heads"], cell.q_len, shape["head_dim"]),
@@ -164,9 +171,9 @@ def entered(
     return [e for e in entries if e is not old] + [new], "entered"
 
 
-def _search(overrides: list[str], directory: Path) -> None:
-    """One search; what it cannot do, its records say."""
-    given = ["-m", "hydra/sweeper=optuna", *overrides, f"hydra.sweep.dir={directory.resolve()}"]
+def _lab(overrides: list[str], directory: Path) -> None:
+    """A sweep or a search; what it cannot do, its records say."""
+    given = ["-m", *overrides, f"hydra.sweep.dir={directory.resolve()}"]
     subprocess.run(
         [sys.executable, str(PACKAGE_ROOT / "lab" / "run.py"), *given],
         stdin=subprocess.DEVNULL,

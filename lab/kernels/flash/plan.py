@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -129,10 +130,19 @@ class Plan:
             )
         return total
 
-    @property
+    @functools.cached_property
     def lookahead(self) -> int:
-        """Tiles whose scores come early: a tile's next scores overwrite those in use before."""
-        return min(self.blocks.lookahead, self.tiles - 1)
+        """Jobs whose scores come early: a tile's next scores overwrite those in use before.
+
+        So it stays below the shortest way from a tile's job to its next, which is near the end of
+        the diagonal, where few tiles are left.
+        """
+        before: dict[int, int] = {}
+        nearest = self.tiles
+        for n, job in enumerate((*self.full_jobs(), *self.last_jobs())):
+            nearest = min(nearest, n - before.get(job.tile, -self.tiles))
+            before[job.tile] = n
+        return min(self.blocks.lookahead, nearest - 1)
 
     def order(self) -> list[int]:
         """Tiles, those first that see most keys near the diagonal: their scores come early."""

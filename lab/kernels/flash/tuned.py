@@ -20,6 +20,7 @@ from lab.kernels.flash.backward import BackwardBlocks
 from lab.kernels.flash.plan import Blocks
 from lab.kernels.notes import note
 from lab.kernels.winners import Direction, Entry, Shape
+from lab.records import Implementation
 
 STAND_IN = "TPU v5 lite"
 """Where no TPU is traced for, a kernel is interpreted with the blocks that this one gets."""
@@ -115,10 +116,8 @@ def _chosen(
 def _say(
     direction: Direction, sizes: Mapping[str, int], entry: Entry | None, given: Mapping[str, int]
 ) -> None:
-    """Note `flash forward: block_q 512, block_k 256, lookahead 6: tuned for v5e`."""
     who = f"tuned for {entry.target}" if entry else "untuned fallback"
     if given:
         rest = set(sizes) - set(given)
         who = f"as given, the rest {who}" if rest else "as given"
-    blocks = ", ".join(f"{name} {size}" for name, size in sizes.items())
-    note(f"flash {direction}: {blocks}: {who}")
+    note(Implementation(name=f"flash {direction}", sizes=dict(sizes), chosen=who))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from lab.records import CompileBoundary
+from lab.records import CompileBoundary, Implementation
 from lab.records.model import Model
 
 STABLEHLO_FILE, HLO_FILE = "stablehlo.mlir", "hlo.txt"
@@ -30,7 +30,7 @@ class Answer(Model):
     attached: bool
     versions: dict[str, str]
     boundary: CompileBoundary
-    implementation: list[str] = Field(default_factory=list)
+    implementation: list[Implementation] = Field(default_factory=list)
     fingerprint: str | None = None
     work_flops: int = 0
     work_bytes: int = 0

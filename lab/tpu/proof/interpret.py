@@ -6,7 +6,7 @@ could look at the platform, the lengths or the clock and be another program the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -26,6 +26,7 @@ _ALSO_KNOWN = frozenset(
 )
 
 # An unrolled kernel is a long program that runs once: to optimise it takes longer than it saves.
+_LONG = 200  # operations inside the kernels
 _QUICK: dict[str, str | bool] = {
     "xla_backend_optimization_level": "1",
     "xla_llvm_disable_expensive_passes": True,
@@ -47,10 +48,11 @@ def evaluate(traced: core.ClosedJaxpr, arrays: Sequence[np.ndarray[Any, Any]]) -
     Raises:
         CannotInterpret: a part of it could be another program on a TPU, or has no interpreter.
     """
-    kernels = False
+    inside = 0
     for equation in _outside_kernels(traced.jaxpr):
         name = equation.primitive.name
-        kernels |= name == "pallas_call"
+        if name == "pallas_call":
+            inside += _operations(core.jaxprs_in_params(equation.params))
         if name == "platform_index":
             raise CannotInterpret(
                 "the program chooses by the platform (lax.platform_dependent), so what runs on a "
@@ -67,11 +69,19 @@ def evaluate(traced: core.ClosedJaxpr, arrays: Sequence[np.ndarray[Any, Any]]) -
     for mode in (True, pltpu.InterpretParams()):
         try:
             program = jax.jit(core.jaxpr_as_fun(_with_interpreter(traced, mode)))
-            compiled = _compiled(program.lower(*arrays), quickly=kernels)
+            compiled = _compiled(program.lower(*arrays), quickly=inside > _LONG)
             return list(jax.block_until_ready(compiled(*arrays)))
         except Exception as error:  # noqa: BLE001 - whatever the interpreter lacks
             failures.append(f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}")
     raise CannotInterpret(f"no interpreter runs it: {failures[0]}")
+
+
+def _operations(jaxprs: Iterable[core.Jaxpr]) -> int:
+    return sum(
+        1 + _operations(core.jaxprs_in_params(equation.params))
+        for jaxpr in jaxprs
+        for equation in jaxpr.eqns
+    )
 
 
 def _compiled(lowered: jax.stages.Lowered, *, quickly: bool) -> jax.stages.Compiled:
