@@ -7,7 +7,7 @@ comma := ,
 EXTRAS := dev,release$(if $(filter Linux,$(shell uname -s)),$(comma)tpu)
 LENGTHS := 128,256,512,1024,2048
 
-.PHONY: help sweep test test-all lint format audit audit-quick mutants release verify device-check test-supported compile-newest clean
+.PHONY: help sweep test test-all lint format audit audit-quick mutants retune release verify device-check test-supported compile-newest clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | column -t -s "$$(printf '\t')"
@@ -45,6 +45,9 @@ audit-quick: $(VENV)/.ready ## the same on some candidates (a minute)
 
 mutants: $(VENV)/.ready ## plant known defects in a copy of the grader: its tests must fail
 	$(BIN)/python scripts/mutants.py
+
+retune: $(VENV)/.ready ## search the fused kernel's sizes for TARGET (v5e) and enter the winners in its table
+	$(BIN)/python lab/run.py task=tune tune=flash target=$(or $(TARGET),v5e)
 
 release: $(VENV)/.ready ## rebuild dataset/ and its evidence pages from the raw records in it
 	$(BIN)/python lab/run.py task=release release=local-cpu release.evidence=evidence

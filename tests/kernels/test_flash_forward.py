@@ -123,3 +123,12 @@ def test_a_scale_not_above_zero_is_refused(scale: float) -> None:
     q, k, v = Case((1, 1), 8, 8, True).arrays()
     with pytest.raises(ValueError, match="must be above 0"):
         forward(q, k, v, causal=True, scale=scale)
+
+
+@pytest.mark.parametrize(("heads", "block_k"), [((4, 1), 128), ((1, 1), 128), ((2, 1), 256)])
+def test_scores_come_no_earlier_than_their_place_is_free(
+    heads: tuple[int, int], block_k: int
+) -> None:
+    """Near the diagonal's end few tiles are left, and a tile's next job comes soon."""
+    case = Case(heads, 512, 512, True, batch=1)
+    case.assert_right(*run(case, Blocks(512, block_k, 12)))
