@@ -18,7 +18,8 @@ from lab.grading.gate import Checked
 from lab.truth.problems import AttentionProblem, SoftmaxProblem
 
 Array = np.ndarray[Any, np.dtype[Any]]
-RUN = 16  # rows
+RUN = 16  # rows; half of them where they see more than LONG keys
+LONG = 4096
 PARTS = 16
 ALL_ROWS_UP_TO = 2**23  # scores: below, every row is judged
 
@@ -97,7 +98,7 @@ def _attention(
     if set(outputs) != {"out"}:
         runs = iter([(int(draw.integers(batches)), int(draw.integers(kv_heads)), 0, T)])
     else:
-        runs = _runs(batches, kv_heads, T, draw)
+        runs = _runs(batches, kv_heads, T, draw, RUN if S <= LONG else RUN // 2)
     for b, h, start, stop in runs:
         # Bottom-right causality: rows up to `stop` see no key from `seen` on.
         seen = S - (T - stop) if problem.causal and set(outputs) == {"out"} else S
@@ -119,12 +120,12 @@ def _attention(
 
 
 def _runs(
-    batches: int, heads: int, rows: int, draw: np.random.Generator
+    batches: int, heads: int, rows: int, draw: np.random.Generator, run: int = RUN
 ) -> Iterator[tuple[int, int, int, int]]:
     """(batch, head, first row, row after the last): each part and each head at least once."""
     pairs = [(b, h) for b in range(batches) for h in range(heads)]
     draw.shuffle(pairs)
-    run, parts = min(RUN, rows), min(PARTS, -(-rows // RUN))
+    run, parts = min(run, rows), min(PARTS, -(-rows // run))
     for index in range(max(parts, len(pairs))):
         b, h = pairs[index % len(pairs)]
         low = index % parts * rows // parts
