@@ -28,7 +28,7 @@ _ALSO_KNOWN = frozenset(
 # An unrolled kernel is a long program that runs once: to optimise it takes longer than it saves.
 _LONG = 200  # operations inside the kernels
 _QUICK: dict[str, str | bool] = {
-    "xla_backend_optimization_level": "0",
+    "xla_backend_optimization_level": "1",
     "xla_llvm_disable_expensive_passes": True,
     "xla_cpu_use_fusion_emitters": False,
 }
