@@ -35,7 +35,8 @@ class Entry:
     """One candidate, as the option `candidate=NAME` holds it.
 
     fault_class: what is wrong (None for a control). caught_by: the check meant to catch it.
-    inspired_by: the public report of such a fault. equivalent_when: where it shows nothing.
+    inspired_by: the public report of such a fault, and how
+    it differs where it is only the nearest one. equivalent_when: where it shows nothing.
     """
 
     name: str

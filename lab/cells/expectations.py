@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from lab.records import CompareSection, Result, RubricSection
 
@@ -51,11 +52,18 @@ def _compare_surprises(section: CompareSection) -> tuple[str, ...]:
 def _rubric_surprises(result: Result, rubric: RubricSection) -> tuple[str, ...]:
     reasons = []
     if rubric.verdict != rubric.expected:
-        reasons.append(f"verdict {rubric.verdict}, expected {rubric.expected}")
+        expected = f", expected {rubric.expected}"
+        declared = verdict_is_declared(result.config["candidate"])
+        reasons.append(f"verdict {rubric.verdict}{expected if declared else ''}")
     fail_under = result.config["rubric"]["fail_under"]
     if fail_under is not None and rubric.score < fail_under:
         reasons.append(f"score {rubric.score:g} is under rubric.fail_under={fail_under:g}")
     return tuple(reasons)
+
+
+def verdict_is_declared(candidate: Mapping[str, Any]) -> bool:
+    """Whether somebody said which verdict is expected: for a stranger's file it is a default."""
+    return candidate["kind"] != "custom" or candidate["expected"] != "accepted"
 
 
 def exit_code(results: Iterable[Result]) -> int:

@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.candidates.custom import name_of
-from lab.grading.checks import CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,11 +28,6 @@ def title(cell_id: str, candidate: Mapping[str, Any]) -> str:
     if candidate["kind"] == "custom":
         return name_of(candidate["path"], candidate["function"])
     return cell_id
-
-
-def declared(candidate: Mapping[str, Any]) -> bool:
-    """Whether the expected verdict was said by somebody: for a stranger's file it is a default."""
-    return candidate["kind"] != "custom" or candidate["expected"] != "accepted"
 
 
 def render(section: RubricSection, title: str, *, declared: bool = True) -> RenderableType:
@@ -64,7 +58,7 @@ def render(section: RubricSection, title: str, *, declared: bool = True) -> Rend
         mark = Text("✓", "green") if item.passed else Text("✗", "bold red")
         if not item.points:
             mark = Text("-", "dim")
-        note = item.note or CHECKS[item.id].title
+        note = item.note or ""
         style = "dim" if item.passed else ""
         points = f"{item.earned:g}/{item.points:g}"
         table.add_row(mark, Text(item.id), points, Text(note, style))

@@ -48,7 +48,7 @@ def show(result: Result, directory: Path, console: Console | None = None) -> Non
     section = getattr(result, result.task)
     _SHOW.get(result.task, _show_plain)(section, result, console)
     for reason in expectations.surprises(result):
-        text = f"[bold red]not as expected[/]: {escape(reason)}"
+        text = f"[bold red]exit code 1[/]: {escape(reason)}"
         console.print(text, highlight=False, soft_wrap=True)
 
 
@@ -225,7 +225,10 @@ def _show_rubric(section: RubricSection, result: Result, console: Console) -> No
     from lab.grading import scorecard  # loads the grader, which `--help` does without
 
     candidate = result.config["candidate"]
-    title, declared = scorecard.title(result.cell_id, candidate), scorecard.declared(candidate)
+    title, declared = (
+        scorecard.title(result.cell_id, candidate),
+        expectations.verdict_is_declared(candidate),
+    )
     scorecard.show(section, title, console, declared=declared)
 
 

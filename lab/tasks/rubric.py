@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lab import worker
 from lab.cells.cell import Cell, Outcome
+from lab.cells.expectations import verdict_is_declared
 from lab.errors import UnsupportedCell, UserError
 from lab.grading import scorecard
 from lab.grading.judge.tiers import TIERS
@@ -47,7 +48,7 @@ def run(cell: Cell, directory: Path) -> Outcome:
     )
     section = RubricSection.model_validate(answer["rubric"])
     title = scorecard.title(cell.id, cell.plain()["candidate"])
-    declared = scorecard.declared(cell.plain()["candidate"])
+    declared = verdict_is_declared(cell.plain()["candidate"])
     scorecard.write(section, title, directory / SCORECARD, declared=declared)
     return Outcome(
         section=answer["rubric"],

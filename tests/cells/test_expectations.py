@@ -66,6 +66,17 @@ def test_a_rejected_fault_is_expected_and_an_accepted_one_is_not() -> None:
     assert expectations.exit_code([rubric(40, "rejected", "accepted")]) == 1
 
 
+def test_a_strangers_file_is_rejected_and_nobody_is_said_to_have_expected_otherwise() -> None:
+    custom = ("candidate=custom", "candidate.path=mine.py", "candidate.function=attention")
+    found = rubric(40, "rejected", "accepted", *custom)
+    assert expectations.surprises(found) == ("verdict rejected",)
+    assert expectations.exit_code([found]) == 1
+    said = rubric(
+        40, "rejected", "accepted_lower_tier", *custom, "candidate.expected=accepted_lower_tier"
+    )
+    assert expectations.surprises(said) == ("verdict rejected, expected accepted_lower_tier",)
+
+
 def test_fail_under_looks_at_the_score_alone() -> None:
     limit = "rubric.fail_under=90"
     assert expectations.exit_code([rubric(90, "accepted", "accepted", limit)]) == 0

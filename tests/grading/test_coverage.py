@@ -30,6 +30,18 @@ def test_a_claim_without_its_case_is_not_made():
     assert coverage.covered_by("padding", only_tail) == "hidden keys: tail"
 
 
+def test_no_text_of_a_card_stands_without_a_case():
+    """`precision` says the tier that was reached."""
+    assert set(coverage.CLAIMS) == set(CHECKS) - {"precision"}
+    one = [case for case in SUITE if case.name == "grouped"]
+    assert coverage.covered_by("contract", one) == "q's shape and dtype in 1 case"
+    assert coverage.covered_by("grad_k", one).endswith("summed over groups of 3")
+    plain = [case for case in SUITE if case.name == "plain"]
+    assert "groups" not in coverage.covered_by("grad_k", plain)
+    for check, said in ((c, coverage.covered_by(c, plain)) for c in CHECKS):
+        assert said != CHECKS[check].title, check
+
+
 def test_decoding_is_crossed_with_everything():
     """Each three of four features, in each combination, for each number of queries."""
     for q_len in FEW_QUERIES:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lab.grading.cases import FEW_QUERIES
 from lab.grading.checks import BY_CHECKS, CHECKS
 from lab.grading.faults.backward import BACKWARD
 from lab.grading.faults.forward import FORWARD
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 CONVINCING = 0.8  # share of the wrong rows that a model must give, to be believed
 NEAREST = 0.3  # to be named for want of anything better
 LARGE_CASE = 1 << 17  # logits: larger cases are left to the smaller ones
-LARGEST_CASE = 1 << 19  # where no smaller one fails
+LARGEST_CASE = 1 << 21  # where no smaller one fails
 SHORTLIST = 12  # models that get a closer look after the first two cases
 # The regimes that only extreme logits make; a mixture may be one of them.
 EXTREME = ("large_logits", "below_sentinel", "mixture")
@@ -120,6 +121,9 @@ def _classify(judged: Sequence[Examined], failed: Sequence[Finding]) -> Fault:
     pattern = _by_pattern(judged, failed)
     if pattern:
         return _fault(pattern, convincing=True, why="only the inputs meant for it fail")
+    gain = _by_gain(judged, failed)
+    if gain:
+        return _fault("gain", convincing=True, why=gain)
     model, score = _by_model(judged, failed)
     if model is not None and score >= CONVINCING:
         why = f"the model `{model.name}` gives {score:.0%} of the rows that are wrong"
@@ -160,9 +164,6 @@ def _plain_too(failed: Sequence[Finding]) -> list[str]:
 
 
 def _by_answer(judged: Sequence[Examined], failed: Sequence[Finding]) -> Fault | None:
-    gain = _by_gain(judged, failed)
-    if gain:
-        return _fault("gain", convincing=True, why=gain)
     if _dropped(judged, failed):
         return _fault("dropout", convincing=True, why="weights are 0 or scaled up by one factor")
     if _zeroed(judged, failed):
@@ -184,7 +185,7 @@ def _by_gain(judged: Sequence[Examined], failed: Sequence[Finding]) -> str | Non
         e.case.name: e
         for e in judged
         # Few rows say little of a factor; one head of a group is none of the key head's gradient.
-        if e.case.regime == "normal" and e.case.check != "decode" and e.case.shape.group == 1
+        if e.case.regime == "normal" and not _few_queries(e) and e.case.shape.group == 1
     }
     gains: list[float] = []
     for name, output in sorted({(f.case, f.output) for f in biased if f.case in cases}):
@@ -227,6 +228,8 @@ def _zeroed(judged: Sequence[Examined], failed: Sequence[Finding]) -> bool:
     """Whether every wrong row of `out` is exactly 0: it was never written, or never computed."""
     names = {f.case for f in failed if f.output == "out" and f.gate in ("element", "row", "gain")}
     evidence = [_evidence(e, ("out",)) for e in judged if e.case.name in names]
+    if all(e.one.case.regime in EXTREME for e in evidence):
+        return False  # an underflow
     wrong = [one.got["out"][one.wrong["out"]] for one in evidence if "out" in one.got]
     return any(len(rows) for rows in wrong) and not any(rows.any() for rows in wrong)
 
@@ -282,7 +285,12 @@ def _by_pattern(  # noqa: PLR0911 - a list of patterns
         shapes = {cases[n].case.shape for n in names}
         if any(not shape.causal for shape in shapes):
             return "gqa_mapping" if forward else "group_gradient"
-    return _by_width(cases, names)
+    given = all(cases[n].case.scale is not None for n in names)
+    return "scale" if given else _by_width(cases, names)
+
+
+def _few_queries(one: Examined) -> bool:
+    return one.case.shape.q_len <= max(FEW_QUERIES)
 
 
 def _has_blind_rows(one: Examined) -> bool:
@@ -335,7 +343,7 @@ def _by_model(judged: Sequence[Examined], failed: Sequence[Finding]) -> tuple[Mo
     telling = _telling(judged, failing)
     if not telling:
         telling = _telling(judged, failing, LARGEST_CASE)[:1]
-        models = tuple(m for m in models if m.fault_class in FAR or "window" in m.name)
+        models = tuple(m for m in models if m.fault_class in FAR or not _of_blocks(m))
     right = [e for e in _telling(judged, _comparable(judged, failing)) if e not in telling]
     evidence = [_evidence(e, outputs) for e in (*telling[:5], *right[:4])]
     first = [e for e in evidence if e.one.case.name in failing][:2]
@@ -347,18 +355,26 @@ def _by_model(judged: Sequence[Examined], failed: Sequence[Finding]) -> tuple[Mo
     return model, score
 
 
+def _of_blocks(model: Model) -> bool:
+    """Whether it is one of many that differ in a block size: too many for a large case."""
+    return any(digit in model.name for digit in "0123456789") and "window" not in model.name
+
+
 def _comparable(judged: Sequence[Examined], failing: set[str]) -> set[str]:
     """Cases that are right, and were to fail as well if the fault were general.
 
-    What fails in decoding alone, or on long keys alone, may lie in code for these alone.
+    What fails in decoding alone, in all but decoding, or on long keys alone, may lie in code for
+    these alone.
     """
     shapes = {e.case.name: e.case.shape for e in judged}
     wrong = [shapes[name] for name in failing]
-    decoding = {e.case.name for e in judged if e.case.check == "decode"}
+    decoding = {e.case.name for e in judged if _few_queries(e)}
     shortest = min((s.kv_len for s in wrong), default=0)
     kept = {n for n, s in shapes.items() if n not in failing and s.kv_len >= shortest}
     if failing <= decoding:
         kept = {n for n in kept & decoding if shapes[n].q_len in {s.q_len for s in wrong}}
+    elif not failing & decoding:
+        kept -= decoding
     return kept
 
 

@@ -64,6 +64,7 @@ def _causal_models() -> Iterator[Model]:
         yield _causal("position_overflow", f"int{bits}", _wrapped(bits))
     for width in WINDOWS:
         yield _causal("block_range", f"window of {width} left on", window(width))
+        yield Model("block_range", f"window of {width} left on, both sides", _both_sides(width))
     for b in BLOCKS:
         for padded in ("T", "S", "TS"):
             yield _causal("causal_alignment", f"from {padded} padded to {b}", _padded(padded, b))
@@ -86,6 +87,15 @@ def _causal_models() -> Iterator[Model]:
         return attend(x, mask=np.broadcast_to(keys(call, x), (*x.mask.shape[:2], *x.s.shape[2:])))
 
     yield Model("silent_fallback", "a key mask turns causality off", replaced)
+
+
+def _both_sides(width: int) -> Compute:
+    def compute(call: Call, x: Intermediates) -> Outputs | None:
+        i, j, o = grid(x)
+        near = np.abs(i + o - j) < width
+        return None if near.all() else attend(x, mask=keys(call, x) & seen(call, x) & near)
+
+    return compute
 
 
 def _length_models() -> Iterator[Model]:
