@@ -32,6 +32,7 @@ def verify(*, passed: bool) -> Result:
     return samples.result(samples.cell("task=verify"), section)
 
 
+LOWER = "accepted_lower_tier"
 DONE = samples.timed(ms=1.0)
 UNSUPPORTED = samples.result(samples.cell("seq=7"), status="unsupported", reason="odd length")
 
@@ -67,14 +68,12 @@ def test_a_rejected_fault_is_expected_and_an_accepted_one_is_not() -> None:
 
 
 def test_a_strangers_file_is_rejected_and_nobody_is_said_to_have_expected_otherwise() -> None:
-    custom = ("candidate=custom", "candidate.path=mine.py", "candidate.function=attention")
+    custom = ("candidate=custom", f"candidate.path={__file__}", "candidate.function=rubric")
     found = rubric(40, "rejected", "accepted", *custom)
     assert expectations.surprises(found) == ("verdict rejected",)
     assert expectations.exit_code([found]) == 1
-    said = rubric(
-        40, "rejected", "accepted_lower_tier", *custom, "candidate.expected=accepted_lower_tier"
-    )
-    assert expectations.surprises(said) == ("verdict rejected, expected accepted_lower_tier",)
+    said = rubric(40, "rejected", LOWER, *custom, f"candidate.expected={LOWER}")
+    assert expectations.surprises(said) == (f"verdict rejected, expected {LOWER}",)
 
 
 def test_fail_under_looks_at_the_score_alone() -> None:

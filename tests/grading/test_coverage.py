@@ -38,8 +38,6 @@ def test_no_text_of_a_card_stands_without_a_case():
     assert coverage.covered_by("grad_k", one).endswith("summed over groups of 3")
     plain = [case for case in SUITE if case.name == "plain"]
     assert "groups" not in coverage.covered_by("grad_k", plain)
-    for check, said in ((c, coverage.covered_by(c, plain)) for c in CHECKS):
-        assert said != CHECKS[check].title, check
 
 
 def test_decoding_is_crossed_with_everything():
