@@ -63,7 +63,7 @@ def _rubric_surprises(result: Result, rubric: RubricSection) -> tuple[str, ...]:
 
 def verdict_is_declared(candidate: Mapping[str, Any]) -> bool:
     """Whether somebody said which verdict is expected: for a stranger's file it is a default."""
-    return candidate["kind"] != "custom" or candidate["expected"] != "accepted"
+    return bool(candidate["kind"] != "custom" or candidate["expected"] != "accepted")
 
 
 def exit_code(results: Iterable[Result]) -> int:
