@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 import traceback
 from pathlib import Path
 
@@ -103,7 +104,8 @@ def run(cell: Cell, directory: Path) -> Result:
         status, reason = "failed", crash.reason
         error = _keep_error(directory, "WorkerCrashed", crash.reason, crash.log_tail)
     except WorkerFailed as failure:
-        status, reason = "failed", _first_line(f"{failure.type_name}: {failure.message}")
+        reason = _first_line(f"{failure.type_name}: {failure.message}")
+        status, reason = "failed", reason + _where(cell.config.candidate.path, failure.trace)
         error = _keep_error(directory, failure.type_name, failure.message, failure.trace)
     except (Exception, SystemExit) as bug:  # noqa: BLE001 - one cell never stops a sweep
         status, reason = "failed", _first_line(f"{type(bug).__name__}: {bug}")
@@ -124,6 +126,15 @@ def _in_one_line(text: str) -> str:
 def _first_line(text: str) -> str:
     lines = text.strip().splitlines()
     return lines[0][:300] if lines else ""
+
+
+def _where(path: str | None, trace: str) -> str:
+    """Where in a user's file an exception arose, as ` (mine.py, line 3)`, or nothing."""
+    if path is None:
+        return ""
+    file = Path(path).expanduser().absolute()
+    lines = re.findall(rf'^ *File "{re.escape(str(file))}", line (\d+)', trace, re.MULTILINE)
+    return f" ({file.name}, line {lines[-1]})" if lines else ""
 
 
 def _keep_error(directory: Path, type_name: str, message: str, text: str) -> ErrorInfo:

@@ -21,7 +21,9 @@ def table(found: Sequence[Comparison]) -> Table:
     kernels = {(label(one.kernel), kernel_options(one.kernel)) for one in found}
     several = Counter(name for name, _ in kernels)
     title = f"Slowdown against {BASELINE} (above 1: slower)"
-    made = Table("kernel", "case", title=title, box=box.SIMPLE_HEAD)
+    made = Table(title=title, box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    made.add_column("kernel")
+    made.add_column("case", min_width=len("attention 2048"))
     for heading in (f"{BASELINE} ms", "kernel ms", "slowdown", "95% interval"):
         made.add_column(heading, justify="right", no_wrap=True)
     made.add_column("evidence", no_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -169,7 +170,7 @@ def _show_compared(section: CompareSection, _: Result, console: Console) -> None
     )
 
 
-def _show_correctness(section: CorrectnessSection, _: Result, console: Console) -> None:
+def _show_correctness(section: CorrectnessSection, result: Result, console: Console) -> None:
     table = Table("check", "", "error", "bound", "margin")
     for check in section.checks:
         table.add_row(
@@ -180,6 +181,10 @@ def _show_correctness(section: CorrectnessSection, _: Result, console: Console) 
             "" if check.margin is None else f"{check.margin:.1f}x",
         )
     console.print(table)
+    if result.cell.scope == "attention" and not all(check.passed for check in section.checks):
+        asked = shlex.join(word for word in result.overrides if not word.startswith("task="))
+        text = f"what is wrong, and a command for the worst case alone: lab task=rubric {asked}"
+        console.print(text.rstrip(), highlight=False, markup=False, soft_wrap=True)
 
 
 def _show_verify(section: VerifySection, _: Result, console: Console) -> None:

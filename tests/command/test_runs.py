@@ -105,6 +105,32 @@ def test_every_ending_becomes_a_record(
         assert kept in (tmp_path / "error.txt").read_text()
 
 
+TRACE = """Traceback (most recent call last):
+  File "{here}/mine.py", line 3, in attention
+    return helper(q)
+  File "{here}/mine.py", line 7, in helper
+    return jnp.dot(q, k)
+  File "/site-packages/jax/numpy/linalg.py", line 99, in dot
+TypeError: dot got incompatible shapes
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "where"), [("mine.py", " (mine.py, line 7)"), ("other.py", ""), (None, "")]
+)
+def test_a_failure_names_the_line_of_the_users_file(
+    tmp_path: Path, install: Install, monkeypatch: pytest.MonkeyPatch, path: str | None, where: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("")
+    (tmp_path / "other.py").write_text("")
+    install(raising(WorkerFailed("TypeError", "dot got", TRACE.format(here=tmp_path))))
+    given = [f"candidate.path={path}", "candidate.function=f"] if path else []
+    chosen = ["candidate=custom"] if path else []
+    result = runs.run(samples.cell(*chosen, *given), tmp_path / "run")
+    assert result.reason == f"TypeError: dot got{where}"
+
+
 @pytest.mark.parametrize(
     ("error", "status"), [(UserError("seq=0"), "failed"), (KeyboardInterrupt(), "interrupted")]
 )

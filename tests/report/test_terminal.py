@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import pytest
 import samples
 from rich.console import Console
 
@@ -12,8 +13,8 @@ from lab.report import Report, slowdowns, terminal
 from lab.report.comparisons import compare
 
 
-def printed(results: list[samples.Result]) -> list[str]:
-    console = Console(width=100, record=True, file=io.StringIO())
+def printed(results: list[samples.Result], width: int = 100) -> list[str]:
+    console = Console(width=width, record=True, file=io.StringIO())
     terminal.show_sweep(results, Path("sweep"), Report(Path("sweep/report"), 1, 1, (), ()), console)
     return console.export_text().splitlines()
 
@@ -31,6 +32,13 @@ def test_a_sweep_ends_with_its_slowdowns_intervals_and_evidence_in_100_columns()
     for part in ("softmax 64 x 2048", "100x", " to ", "interpreted"):
         assert part in row
     assert any("against xla" in line for line in said)
+
+
+def test_a_case_is_named_whole_where_a_terminal_has_80_columns() -> None:
+    results = [samples.timed(f"kernel={k}", "seq=2048", ms=123.4) for k in ("xla", "pallas-8row")]
+    (row,) = [line for line in printed(results, 80) if "pallas-8row" in line]
+    assert "attention 2048" in row
+    assert "interpreted" in row
 
 
 def test_what_varies_is_named_and_a_missing_interval_is_none() -> None:
@@ -60,3 +68,34 @@ def test_nothing_to_compare_is_no_table_and_many_rows_are_cut() -> None:
     )
     made = slowdowns.table([found] * (slowdowns.MOST_ROWS + 3))
     assert (made.row_count, made.caption) == (slowdowns.MOST_ROWS, "and 3 more in comparisons.csv")
+
+
+CUSTOM = ("candidate=custom", "candidate.path=a b.py", "candidate.function=f")
+QUOTED = "candidate=custom 'candidate.path=a b.py' candidate.function=f"
+
+
+@pytest.mark.parametrize(
+    ("given", "passed", "command"),
+    [
+        (
+            CUSTOM,
+            False,
+            "lab task=rubric candidate=custom 'candidate.path=a b.py' candidate.function=f",
+        ),
+        (("kernel=flash",), False, "lab task=rubric kernel=flash"),
+        (("kernel=flash",), True, None),
+        (("scope=softmax",), False, None),  # which the rubric does not grade
+    ],
+)
+def test_a_failed_correctness_points_to_the_rubric(
+    given: tuple[str, ...], passed: bool, command: str | None, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a b.py").write_text("")
+    check = {"name": "causal", "passed": passed, "error": 9.0, "bound": 1.0, "margin": 0.1}
+    result = samples.result(samples.cell("task=correctness", *given), {"checks": [check]})
+    console = Console(width=100, record=True, file=io.StringIO())
+    terminal.show(result, Path("run"), console)
+    pointers = [line for line in console.export_text().splitlines() if "task=rubric" in line]
+    assert [line.partition(": ")[2] for line in pointers] == ([command] if command else [])

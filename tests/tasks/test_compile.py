@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import signal
 from pathlib import Path
 from types import SimpleNamespace
@@ -181,7 +182,7 @@ def test_scalars_that_are_arguments_must_be_declared_and_label_the_estimate(
 def test_a_mistake_in_a_candidate_is_a_failure_and_not_a_refusal(tmp_path: Path) -> None:
     result = runs.run(custom("mistaken"), tmp_path)
     assert result.status == "failed"
-    assert "no_such_name" in str(result.reason)
+    assert re.search(r"no_such_name.* \(refused\.py, line \d+\)$", str(result.reason))
 
 
 @pytest.mark.slow
