@@ -29,16 +29,25 @@ def test_a_sweep_ends_with_its_slowdowns_intervals_and_evidence_in_100_columns()
     assert max(map(len, said)) <= 100
     assert not any("block_rows" in line for line in said)
     (row,) = [line for line in said if "pallas-8row" in line]
-    for part in ("softmax 64 x 2048", "100x", " to ", "interpreted"):
+    for part in ("softmax 64 x 2048", "100x", " to "):
         assert part in row
-    assert any("against xla" in line for line in said)
+    assert any("against xla (above 1: slower)" in line for line in said)
+    assert any("interpreted: not a performance claim" in line for line in said)
 
 
 def test_a_case_is_named_whole_where_a_terminal_has_80_columns() -> None:
     results = [samples.timed(f"kernel={k}", "seq=2048", ms=123.4) for k in ("xla", "pallas-8row")]
     (row,) = [line for line in printed(results, 80) if "pallas-8row" in line]
     assert "attention 2048" in row
-    assert "interpreted" in row
+
+
+def test_levels_that_differ_are_named_in_each_row() -> None:
+    given = [("xla", "attention"), ("pallas", "attention"), ("jax_sdpa", "attention")]
+    said = printed([samples.timed(f"kernel={k}", f"scope={s}", ms=2.0) for k, s in given])
+    for kernel, level in (("pallas", "interpreted"), ("jax_sdpa", "measured")):
+        assert any(
+            line.split()[:1] == [kernel] and line.endswith(level) for line in map(str.rstrip, said)
+        )
 
 
 def test_what_varies_is_named_and_a_missing_interval_is_none() -> None:
