@@ -12,8 +12,8 @@ from lab.records import CompileSection
 from lab.report.jinja import PAGES, count
 
 MEANINGS: Mapping[str, str] = {
-    "waits for copies": "stalled on HBM traffic: fetch earlier, fetch less, or use larger blocks",
-    "idle": "nothing issued, a unit's latency runs: give each step more independent work",
+    "copy waits": "stalled on HBM traffic: fetch earlier, fetch less, or use larger blocks",
+    "latency": "nothing issued, a unit's latency runs: give each step more independent work",
     "MXU": "matrix units: near 100 is what a product wants",
     "VALU": "vector arithmetic: masks, scaling, corrections, conversions",
     "EUP": "exp and reciprocal: fewer of them, or a cheaper form such as exp2",
@@ -45,13 +45,21 @@ def show(section: CompileSection, console: Console) -> None:
         console.print(line, highlight=False, markup=False)
 
 
+def _table(first: str) -> Table:
+    """Narrow, and a long name in its first column goes on in the next line, whole."""
+    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    table.add_column(first, overflow="fold")
+    return table
+
+
 def _ops(section: CompileSection) -> Table:
-    table = Table("op", "kind", box=box.SIMPLE_HEAD)
+    table = _table("op")
+    table.add_column("kind", no_wrap=True)
     for name in ("runs", "cycles"):
-        table.add_column(name, justify="right")
-    table.add_column("by")
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("by", no_wrap=True)
     for name in ("cost model", "schedule", "channel"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for op in section.ops:
         figures = (op.cost_model_cycles, op.schedule_cycles, op.channel_cycles)
         table.add_row(
@@ -66,9 +74,9 @@ def _ops(section: CompileSection) -> Table:
 
 
 def _loops(section: CompileSection) -> Table:
-    table = Table("longest loops", box=box.SIMPLE_HEAD)
+    table = _table("longest loops")
     for name in ("trips", "cycles a trip", "of the op", "waits"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column("busiest units")
     for loop in section.loops:
         units = sorted(loop.use, key=lambda unit: -loop.use[unit])
@@ -91,11 +99,11 @@ def advice(section: CompileSection) -> list[str]:
         loop = max(section.loops, key=lambda loop: loop.cycles)
         meaning = MEANINGS.get(loop.bound_by)
         lines.append(f"{loop.op} is bound by {loop.bound_by}" + (f": {meaning}" if meaning else ""))
-        if loop.use.get("HBM", 0) > 1:
-            lines.append(
-                "HBM above 100%: the loop's copies ask for more than the chip's bandwidth, or stay "
-                "within VMEM, which the schedule does not tell apart"
-            )
+    if any(loop.use.get("HBM", 0) > 1 for loop in section.loops):
+        lines.append(
+            "HBM above 100%: a loop's copies ask for more than the chip's bandwidth, or stay "
+            "within VMEM, which the schedule does not tell apart"
+        )
     if section.memory.temporary_bytes:
         held = f"XLA keeps {section.memory.temporary_bytes / 2**20:,.1f} MiB of temporaries in HBM"
         moved = [op for op in section.ops if op.kind == "xla" and op.hbm_bytes]
@@ -110,5 +118,5 @@ _UNITS = ("MXU", "VALU", "EUP", "XLU", "VLOAD", "VLOAD:FILL", "VSTORE", "VSTORE:
 
 
 def _relevant(units: list[str]) -> dict[str, str]:
-    always = ("waits for copies", "idle")
+    always = ("copy waits", "latency")
     return {name: text for name, text in MEANINGS.items() if name in (*always, *units)}
