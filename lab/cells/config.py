@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -409,6 +410,12 @@ def _check_groups(config: LabConfig) -> None:
     fail_under = config.rubric.fail_under
     _require(
         fail_under is None or 0 <= fail_under <= 100, "rubric.fail_under", fail_under, "0 to 100"
+    )
+    _require(
+        re.fullmatch(r"[a-z]\w*:\d+(x\d+)*", target.topology) is not None,
+        "target.topology",
+        target.topology,
+        "a chip and how many of it, as in v5e:2x2",
     )
     for key in ("clock_ghz", "bf16_tflops", "hbm_gb_s", "hbm_gib", "vmem_mib"):
         value = getattr(target, key)

@@ -67,6 +67,7 @@ MISTAKES = [
     (["candidate=wrong-gqa", "scope=softmax"], ["scope=softmax", "scope=attention"]),
     (["rubric.fail_under=101"], ["rubric.fail_under=101", "0 to 100"]),
     (["target.bf16_tflops=0"], ["target.bf16_tflops=0", "above 0"]),
+    (["target.topology=foo"], ["target.topology=foo", "v5e:2x2"]),
     (["audit.size=huge"], ["audit.size=huge", "quick or full"]),
     (["task=report", "report.runs=runs/x"], ["report.runs=[A,B]", "list"]),
     (["task=report", "report.runs=['']"], ["report.runs", "empty name"]),
