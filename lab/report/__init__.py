@@ -1,4 +1,10 @@
-"""Records become tables, curves and a page. A pure function of directories; no jax here."""
+"""Records become tables, curves and a page. A pure function of directories; no jax here.
+
+`load` finds records, `comparisons` pairs them, `tables` are the CSV files, `page` and `html` the
+pages (their text is in templates/); `figures`, `latency_figure` and `roofline_figure` draw on
+`panels`, `published` is the curve that is laid over them; `terminal` and `progress` are what a
+person sees meanwhile, `before_after` what task=compare finds.
+"""
 
 from __future__ import annotations
 
