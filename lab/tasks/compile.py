@@ -55,7 +55,9 @@ def run(cell: Cell, directory: Path) -> Outcome:
         compiled = compiler.run(cell, scratch, directory)
         if (refusal := compiled.answer.refusal) is not None:
             records.write_atomically(directory / ERROR_FILE, refusal.text)
-            raise UnsupportedCell(f"{chip.name}: {failures.explain(refusal.message)}")
+            raise UnsupportedCell(
+                f"{chip.name}: {failures.explain(refusal.message, refusal.place)}"
+            )
         built = _section(cell, chip, compiled, scratch, directory)
     records.write_atomically(directory / SUMMARY_FILE, summary(built))
     answer = compiled.answer

@@ -148,3 +148,37 @@ def half_the_keys_on_a_tpu(q: jax.Array, k: jax.Array, v: jax.Array, **_: Any) -
 def one_block_on_a_tpu(q: jax.Array, k: jax.Array, v: jax.Array, **_: Any) -> jax.Array:
     """Less arithmetic than the visible work."""
     return _seeing(q, k, v, 896 if _skips(q, 1024) else 0)
+
+
+def _in_kernel(kernel: Any, q: jax.Array, *scalars: Any) -> jax.Array:
+    """One block of q's rows in fp32 through a kernel, with scalars in SMEM."""
+    x = q[0, 0].astype(jnp.float32)
+    specs = [pl.BlockSpec(memory_space=pltpu.SMEM) for _ in scalars]
+    call = pl.pallas_call(
+        kernel, x, in_specs=[*specs, pl.BlockSpec(memory_space=pltpu.VMEM)], interpret=_chosen()
+    )
+    return jnp.broadcast_to(call(*scalars, x), q.shape).astype(q.dtype)
+
+
+def gathered(q: jax.Array, k: jax.Array, v: jax.Array, **_: Any) -> jax.Array:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        rows = jax.lax.broadcasted_iota(jnp.int32, x_ref.shape, 0)[:, 0]
+        o_ref[...] = jnp.take(x_ref[...], rows, axis=0)  # by an array
+
+    return _in_kernel(kernel, q)
+
+
+def unaligned(q: jax.Array, k: jax.Array, v: jax.Array, **_: Any) -> jax.Array:
+    def kernel(start_ref: Any, x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...]
+        o_ref[:, :64] = x_ref[:, pl.ds(start_ref[0], 64)]  # from anywhere
+
+    return _in_kernel(kernel, q, jnp.zeros(1, jnp.int32))
+
+
+def halved(q: jax.Array, k: jax.Array, v: jax.Array, **_: Any) -> jax.Array:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        half = x_ref[...].astype(jnp.float16)  # inside the kernel
+        o_ref[...] = (half * half).astype(jnp.float32)
+
+    return _in_kernel(kernel, q)

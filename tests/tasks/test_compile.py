@@ -84,6 +84,9 @@ def test_a_pallas_cell_is_compiled_and_estimated_and_its_files_are_kept(tmp_path
         ("half_precision", (), ("dtype f16", "bfloat16")),
         ("odd_block", (), ("block shape", "12", "(8, 128)")),
         ("interpreted", (), ("interpret mode", "interpret=False")),
+        ("gathered", (), ("gather", "one-hot", "in kernel: o_ref[...] = jnp.take(", "by an array")),
+        ("unaligned", (), ("pl.multiple_of(start, 128)", "in kernel: o_ref[:, :64]", "from any")),
+        ("halved", (), ("dtype f16", "bfloat16", "in kernel: half = ", "inside the kernel")),
     ],
 )
 def test_refusals_are_results_with_their_reason(
@@ -94,6 +97,8 @@ def test_refusals_are_results_with_their_reason(
     assert result.compile is None
     for word in words:
         assert word in str(result.reason)
+    if function in ("odd_block", "gathered", "unaligned", "halved"):
+        assert re.search(r"\(refused\.py:\d+, in \w+: ", str(result.reason))
     if function != "interpreted":
         assert len((tmp_path / task.ERROR_FILE).read_text()) > 200
 

@@ -28,6 +28,12 @@ def said(name: str) -> str:
         (said("tiling"), "block shape", ("(8, 128)", "(32, 128)", "multiples of that tiling")),
         (said("layout"), "layout", ("unsupported shape cast", "tpu.reshape", "(8, 128) tiles")),
         (said("primitive"), "operation", ("sort", "supported operations")),
+        (said("value_slice"), "operation", ("dynamic_slice", "ref[pl.ds(start, size)]")),
+        (said("gather"), "operation", ("array of indices", "one-hot")),
+        (said("wide_gather"), "operation", ("within one register", "one-hot")),
+        (said("unaligned"), "alignment", ("dimension 1", "pl.multiple_of(start, 128)")),
+        (said("unaligned_copy"), "alignment", ("dimension 0", "pl.multiple_of(start, 8)")),
+        (said("f16_cast"), "dtype", ("dtype f16", "bfloat16")),
         ("INTERNAL: never seen before\nsecond line", "other", ("never seen before; ", "full text")),
         ("", "other", ("gave no reason",)),
     ],
@@ -41,6 +47,11 @@ def test_each_refusal_is_one_line_with_a_hint(
     assert len(str(refusal)) < 500
     for word in words:
         assert word in str(refusal)
+
+
+def test_the_line_of_the_kernel_stands_between_reason_and_hint() -> None:
+    refusal = explain(said("gather"), "mine.py:8, in kernel: x[i]")
+    assert str(refusal).index("(mine.py:8") < str(refusal).index("; read rows")
 
 
 def test_a_raised_limit_is_not_advised_where_the_chip_has_no_more() -> None:

@@ -11,11 +11,12 @@ STABLEHLO_FILE, HLO_FILE = "stablehlo.mlir", "hlo.txt"
 
 
 class Refusal(Model):
-    """The compiler's no: where, and its words."""
+    """The compiler's no: its stage and its words; `place` is the line of the kernel, if known."""
 
     stage: str
     type: str
     message: str
+    place: str | None = None
     text: str
 
 

@@ -31,6 +31,7 @@ from lab.errors import UnsupportedCell, UserError
 from lab.kernels import notes
 from lab.records import CompileBoundary, XlaOwned
 from lab.tpu import boundary, work
+from lab.tpu.compile import source
 from lab.tpu.compile.answers import HLO_FILE, STABLEHLO_FILE, Answer, Refusal
 
 if TYPE_CHECKING:
@@ -59,20 +60,22 @@ def compile_cell(payload: dict[str, Any]) -> dict[str, Any]:
         boundary=CompileBoundary(pallas_calls=[], xla=XlaOwned(dots=0, reductions=0)),
     )
     clock = _Stopwatch()
+    program: Jaxpr | None = None
     try:
         with as_on(device):
             with notes.heard() as implementation:
                 traced = trace(cell, device)
+            program = traced.jaxpr.jaxpr
             flops, moved = work.of_program(traced.jaxpr)
             answer = answer.model_copy(
                 update={
-                    "boundary": boundary.describe(traced.jaxpr.jaxpr),
+                    "boundary": boundary.describe(program),
                     "implementation": implementation,
                     "work_flops": flops,
                     "work_bytes": moved,
                 }
             )
-            _refuse_interpreted(traced.jaxpr.jaxpr)
+            _refuse_interpreted(program)
             clock.lap("trace")
             lowered = traced.lower()
             stablehlo = lowered.as_text()
@@ -85,7 +88,7 @@ def compile_cell(payload: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:
         if clock.stage == "trace" and not _raised_by_pallas(error):
             raise  # a mistake in the program, not the compiler's judgement
-        refused = answer.model_copy(update={"refusal": _refusal(clock.stage, error)})
+        refused = answer.model_copy(update={"refusal": _refusal(clock.stage, error, program)})
         return refused.model_dump(mode="json")
     (directory / HLO_FILE).write_text(compiled.as_text())
     update = {
@@ -201,11 +204,12 @@ def _raised_by_pallas(error: BaseException) -> bool:
     return "jax/_src/pallas/" in frames[-1].filename.replace("\\", "/") if frames else False
 
 
-def _refusal(stage: str, error: Exception) -> Refusal:
+def _refusal(stage: str, error: Exception, program: Jaxpr | None) -> Refusal:
     return Refusal(
         stage=stage,
         type=type(error).__name__,
         message=str(error),
+        place=source.of(error, program),
         text="".join(traceback.format_exception(error)),
     )
 

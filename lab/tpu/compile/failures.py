@@ -4,28 +4,38 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _UNITS = {"": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A compiler's no: `kind` for tables, `reason` and `hint` for people."""
+    """A compiler's no: `kind` for tables, `reason`, `place` and `hint` for people."""
 
     kind: str
     reason: str
     hint: str
+    place: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.reason}; {self.hint}"
+        where = f" ({self.place})" if self.place else ""
+        return f"{self.reason}{where}; {self.hint}"
 
 
-def explain(message: str) -> Refusal:
+def explain(message: str, place: str | None = None) -> Refusal:
     """Recognise a refusal by the words of jax 0.10 to 0.12 and libtpu 0.0.42 to 0.0.50.
 
     An unknown one is given by its own first line that says something.
+
+    Args:
+        message: the compiler's.
+        place: the line of the kernel that it speaks of: see lab/tpu/compile/source.py.
     """
+    return replace(_recognised(message), place=place)
+
+
+def _recognised(message: str) -> Refusal:
     for pattern, make in _KNOWN:
         if (match := re.search(pattern, message, re.DOTALL)) is not None:
             return make(match, message)
@@ -118,10 +128,38 @@ def _layout(match: re.Match[str], message: str) -> Refusal:
 
 
 def _primitive(match: re.Match[str], _: str) -> Refusal:
+    hint = "express it by supported operations, or move it out of the kernel"
+    if match[1] in ("dynamic_slice", "dynamic_update_slice"):
+        hint = "a kernel slices its references, not their values: ref[pl.ds(start, size)]"
+    return Refusal("operation", f"operation {match[1]} has no lowering in a TPU kernel", hint)
+
+
+def _gather(_: re.Match[str], __: str) -> Refusal:
     return Refusal(
         "operation",
-        f"operation {match[1]} has no lowering in a TPU kernel",
-        "express it by supported operations, or move it out of the kernel",
+        "a gather by an array of indices has no lowering in a TPU kernel",
+        "read rows one by one, ref[i, :] with the index i in SMEM, or take the product with a "
+        "one-hot matrix",
+    )
+
+
+def _wide_gather(_: re.Match[str], __: str) -> Refusal:
+    return Refusal(
+        "operation",
+        "take_along_axis gathers within one register alone: 8 rows along axis 0, 128 lanes along "
+        "axis 1 (in 32 bits)",
+        "gather from such pieces, or take the product with a one-hot matrix",
+    )
+
+
+def _unaligned(match: re.Match[str], _: str) -> Refusal:
+    dimension, multiple = match[1], match[2]
+    return Refusal(
+        "alignment",
+        f"a slice of dimension {dimension} starts where the compiler cannot prove a multiple of "
+        f"{multiple}",
+        f"if it is one, say so: pl.ds(pl.multiple_of(start, {multiple}), size); if not, load "
+        "whole tiles and shift them with pltpu.roll",
     )
 
 
@@ -141,6 +179,11 @@ _KNOWN: tuple[tuple[str, Callable[[re.Match[str], str], Refusal]], ...] = (
     ),
     (r"\b(f16|f64|f8\w+|float16|float64)\b(?=.{0,200}(?:not supported|[Uu]nsupported))", _dtype),
     (r"(?:Invalid vector type|[Uu]nsupported element type).*?x(f16|f64|f8\w+)[,>]", _dtype),
+    (r"failed to legalize operation [^\n]*?x(f16|f64|f8\w+)[,>]", _dtype),
+    (r"Only take_along_axis-like gathers supported", _gather),
+    (r"Multiple source vregs along gather dimension", _wide_gather),
+    (r"prove that index in dimension (\d+) is a multiple of (\d+)", _unaligned),
+    (r"index at dimension (\d+) is divisible by the tile dimension (\d+)", _unaligned),
     (r"Unimplemented primitive in Pallas TPU lowering[^:]*: (\w+)", _primitive),
     (r"Mosaic failed to compile TPU kernel: ((?:infer|apply)-vector-layout[^\n]*)", _layout),
     (r"Mosaic failed to compile TPU kernel: ([^\n]*(?:layout|[Uu]nsupported)[^\n]*)", _layout),
