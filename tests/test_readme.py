@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 import samples
-from documents import README, ROOT, RUNBOOK
+from documents import DOCS, README, ROOT, RUNBOOK, without_blocks
 
 from lab.cells.config import problem_shape
 from lab.grading.correctness import checks
 
 TEXT = " ".join(README.read_text().split())
-PAGES = [README, RUNBOOK, *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def said(pattern: str) -> list[float]:
@@ -81,10 +80,9 @@ def test_the_pythons_are_those_of_pyproject() -> None:
     assert f"Python 3.{oldest} to 3.{int(beyond) - 1}" in TEXT
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("page", [README, RUNBOOK, *DOCS], ids=lambda path: path.name)
 def test_every_link_leads_somewhere(page: Path) -> None:
-    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
-    targets = re.findall(r"\]\(([^)#]+)\)", text)
+    targets = re.findall(r"\]\(([^)#]+)\)", without_blocks(page))
     assert not [t for t in targets if "://" not in t and not (page.parent / t).exists()]
 
 
