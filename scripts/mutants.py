@@ -19,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = (
     "test_gates.py", "test_engine.py", "test_audit.py", "test_coverage.py", "test_systematic.py",
+    "test_sandbox_failures.py",
 )  # fmt: skip
 LEAST_CAUGHT = 0.9
 
@@ -88,6 +89,12 @@ MUTANTS = (
            "return one.answer.declared", 'return "candidate.supports" in one.answer.detail'),
     Mutant("gradients rounded by head are out of bounds", "lab/grading/judge/budgets.py",
            "over = (x.group + 1) * u_in", "over = u_in"),
+    Mutant("what the TPU interpreter cannot run is not tried otherwise",
+           "lab/grading/sandbox/inside/child.py",
+           "modes: tuple[Any, ...] = (pltpu.InterpretParams(), True)",
+           "modes: tuple[Any, ...] = (pltpu.InterpretParams(),)"),
+    Mutant("what no interpreter runs is rejected", "lab/grading/sandbox/executor.py",
+           'raise UnsupportedCell(f"could not be run here', 'raise Stopped(f"could not be run here'),
     Mutant("a calibration table edited by hand", "lab/grading/judge/calibration.py",
            'if table["sha256"] != content_hash(table):', "if False:"),
 )  # fmt: skip
