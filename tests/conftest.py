@@ -8,6 +8,13 @@ from pathlib import Path
 
 import pytest
 from commands import Lab, run
+from hypothesis import HealthCheck, settings
+
+# The same examples in every run, and no verdict that depends on how busy the machine is.
+settings.register_profile(
+    "lab", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("lab")
 
 
 def pytest_configure() -> None:

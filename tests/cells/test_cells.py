@@ -58,7 +58,7 @@ def test_every_key_but_output_paths_changes_the_id(path: tuple[str, ...]) -> Non
     assert same == (path in OUTPUT or path[0] == "tune")
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     seq=st.integers(1, 10**6), seed=st.integers(0, 2**31), deadline=st.floats(1, 1e6),
     direction=st.sampled_from(Direction),

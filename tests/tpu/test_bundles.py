@@ -112,7 +112,7 @@ def test_another_format_is_refused_with_what_was_expected(text: str, complaint: 
 
 
 @given(st.integers(0, len(SOFTMAX.rstrip()) - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_dump_cut_off_anywhere_is_refused(length: int) -> None:
     with pytest.raises(UnrecognisedDump):
         bundles.parse(SOFTMAX[:length])

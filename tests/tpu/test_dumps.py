@@ -110,7 +110,7 @@ def test_the_last_pass_has_lost_the_latencies(dumps: Path) -> None:
 
 
 @given(st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_a_damaged_dump_is_refused_or_still_executes(data: st.DataObject) -> None:
     """Never another exception, never a hang."""
     lines = SOFTMAX.splitlines()

@@ -128,14 +128,14 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=250, deadline=None, derandomize=True)
+@settings(max_examples=250)
 @given(case=cases(), block=st.integers(1, 64), scale=st.none() | st.floats(0.01, 2.0))
 def test_attention_routes_agree(case: dict[str, Any], block: int, scale: float | None) -> None:
     problem = attention_problem(**case, scale=scale)
     assert max(attention_disagreement(problem, block).values()) <= 1
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @given(case=cases(), block=st.integers(1, 64))
 def test_softmax_routes_agree(case: dict[str, Any], block: int) -> None:
     assert max(softmax_disagreement(softmax_problem(**case), block).values()) <= 1

@@ -126,7 +126,7 @@ def test_a_key_mask_hides_its_keys_from_every_query() -> None:
     assert seen[1, 0].tolist() == [[False, False, False], [False, True, False], [False, True, True]]
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(batch=st.integers(1, 5), kv_len=st.integers(2, 70), seed=st.integers(0, 99))
 def test_paddings_are_what_their_names_say(batch: int, kv_len: int, seed: int) -> None:
     def mask(padding: str) -> np.ndarray:

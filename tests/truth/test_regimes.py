@@ -144,7 +144,7 @@ def test_a_mixture_is_a_point_of_a_continuum() -> None:
     assert gains.max() / gains.min() > 5
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=120)
 @given(
     sizes=st.tuples(*[st.integers(1, n) for n in (2, 2, 9, 9, 5)]),
     group=st.integers(1, 2),
