@@ -94,7 +94,8 @@ MUTANTS = (
            "modes: tuple[Any, ...] = (pltpu.InterpretParams(), True)",
            "modes: tuple[Any, ...] = (pltpu.InterpretParams(),)"),
     Mutant("what no interpreter runs is rejected", "lab/grading/sandbox/executor.py",
-           'raise UnsupportedCell(f"could not be run here', 'raise Stopped(f"could not be run here'),
+           'raise UnsupportedCell(f"could not be run here',
+           'raise Stopped(f"could not be run here'),
     Mutant("a calibration table edited by hand", "lab/grading/judge/calibration.py",
            'if table["sha256"] != content_hash(table):', "if False:"),
 )  # fmt: skip
