@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -37,6 +36,21 @@ class Residuals(NamedTuple):
     out: jax.Array
 
 
+class Forward(Protocol):
+    """A masked softmax."""
+
+    def __call__(
+        self,
+        logits: jax.Array,
+        mask: jax.Array | None,
+        dtype: DTypeLike,
+        *,
+        causal: bool = False,
+    ) -> jax.Array:
+        """Give the probabilities of logits [B, H, T, S]."""
+        ...
+
+
 class Backward(Protocol):
     """The gradient of a masked softmax."""
 
@@ -46,6 +60,8 @@ class Backward(Protocol):
         mask: jax.Array | None,
         dp: jax.Array,
         dtype: DTypeLike,
+        *,
+        causal: bool = False,
         delta: jax.Array | None = None,
     ) -> jax.Array:
         """Give the gradient of the logits from dp [B, H, T, S], the probabilities' gradient.
@@ -61,11 +77,17 @@ class Softmax:
 
     A mask is Bool of rank 4, with axes of size 1 where it is broadcast, or None to show all. Both
     functions reduce in fp32 and return the dtype asked for. A row that shows nothing gives 0.
+
+    Attributes:
+        forward: logits to probabilities.
+        backward: the probabilities' gradient to that of the logits.
+        makes_causality: both hide later keys themselves where `causal`, aligned bottom-right; the
+            mask then holds the rest. Others are given all in the mask.
     """
 
-    forward: Callable[[jax.Array, jax.Array | None, DTypeLike], jax.Array]
-    """(logits, mask, dtype) -> probabilities."""
+    forward: Forward
     backward: Backward
+    makes_causality: bool = False
 
 
 def visible(
@@ -109,31 +131,34 @@ def attention_around(softmax: Softmax, policy: DtypePolicy) -> Attention:
             shown = key_mask[:, None, :, None]
             k, v = jnp.where(shown, k, 0), jnp.where(shown, v, 0)
         grouped = q.reshape(batch, kv_heads, q_heads // kv_heads, q_len, head_dim)
-        mask = visible(q_len, kv_len, causal=causal, key_mask=key_mask)
+        inside = causal and softmax.makes_causality
+        mask = visible(q_len, kv_len, causal=causal and not inside, key_mask=key_mask)
         scale = 1 / math.sqrt(head_dim) if scale is None else scale
-        return _attention(softmax, policy, scale, grouped, k, v, mask).reshape(q.shape)
+        return _attention(softmax, policy, scale, inside, grouped, k, v, mask).reshape(q.shape)
 
     return attention
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
 def _attention(
     softmax: Softmax,
     policy: DtypePolicy,
     scale: float,
+    causal: bool,
     q: jax.Array,
     k: jax.Array,
     v: jax.Array,
     mask: jax.Array | None,
 ) -> jax.Array:
     """Attention of q [B, Hkv, group, T, D] and k, v [B, Hkv, S, D], free of poison."""
-    return _forward(softmax, policy, scale, q, k, v, mask)[0]
+    return _forward(softmax, policy, scale, causal, q, k, v, mask)[0]
 
 
 def _forward(
     softmax: Softmax,
     policy: DtypePolicy,
     scale: float,
+    causal: bool,
     q: jax.Array,
     k: jax.Array,
     v: jax.Array,
@@ -142,13 +167,18 @@ def _forward(
     # Scaling the fp32 scores rounds nothing, and fuses into the product.
     scores = _product(policy, "bkgtd,bksd->bkgts", q, k) * scale
     flat = _merge_heads(scores)
-    probabilities = softmax.forward(flat, mask, policy.input).reshape(scores.shape)
+    probabilities = softmax.forward(flat, mask, policy.input, causal=causal).reshape(scores.shape)
     out = _product(policy, "bkgts,bksd->bkgtd", probabilities, v)
     return out.astype(policy.output), Residuals(q, k, v, mask, flat, probabilities, out)
 
 
 def _backward(
-    softmax: Softmax, policy: DtypePolicy, scale: float, kept: Residuals, dout: jax.Array
+    softmax: Softmax,
+    policy: DtypePolicy,
+    scale: float,
+    causal: bool,
+    kept: Residuals,
+    dout: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array, None]:
     # Summing over `g` in the product gives each key the gradients of its whole group of queries.
     dv = _product(policy, "bkgts,bkgtd->bksd", kept.probabilities, dout)
@@ -156,7 +186,12 @@ def _backward(
     # sum(p * dp) over keys is sum(out * dout) over channels: T x D elements instead of T x S.
     delta = jnp.sum(kept.out * dout.astype(kept.out.dtype), axis=-1, keepdims=True)
     ds = softmax.backward(
-        kept.scores, kept.mask, _merge_heads(dp), policy.input, _merge_heads(delta)
+        kept.scores,
+        kept.mask,
+        _merge_heads(dp),
+        policy.input,
+        causal=causal,
+        delta=_merge_heads(delta),
     ).reshape(dp.shape)
     dq = _product(policy, "bkgts,bksd->bkgtd", ds, kept.k) * scale
     dk = _product(policy, "bkgts,bkgtd->bksd", ds, kept.q) * scale

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from lab.kernels import Kernel
 from lab.kernels.attention import Softmax, attention_around
+from lab.kernels.options import OneTile
 from lab.kernels.row_blocks import map_rows
 from lab.kernels.softmax import masked_softmax_around
 
@@ -26,23 +27,32 @@ if TYPE_CHECKING:
 
 
 def build(options: RowBlocks, *, policy: DtypePolicy, interpret: Interpret) -> Kernel:
-    """Build the kernel around row blocks of `options.block_rows`."""
+    """Build the kernel around row blocks of `options.block_rows`.
+
+    The published kernel (`OneTile`) reads causality from a mask in HBM; others make it inside, from
+    the numbers of rows and keys.
+    """
     rows = None if options.block_rows == "auto" else options.block_rows
     run = functools.partial(map_rows, block_rows=rows, interpret=interpret)
 
-    def forward(logits: jax.Array, mask: jax.Array | None, dtype: DTypeLike) -> jax.Array:
-        return run(masked_softmax_rows, (logits,), mask, dtype)
+    def forward(
+        logits: jax.Array, mask: jax.Array | None, dtype: DTypeLike, *, causal: bool = False
+    ) -> jax.Array:
+        return run(masked_softmax_rows, (logits,), mask, dtype, causal=causal)
 
     def backward(
         logits: jax.Array,
         mask: jax.Array | None,
         dp: jax.Array,
         dtype: DTypeLike,
+        *,
+        causal: bool = False,
         delta: jax.Array | None = None,  # noqa: ARG001 - the block holds the rows to sum
     ) -> jax.Array:
-        return run(masked_softmax_gradient_rows, (logits, dp), mask, dtype)
+        return run(masked_softmax_gradient_rows, (logits, dp), mask, dtype, causal=causal)
 
-    softmax = Softmax(forward, backward)
+    published = isinstance(options, OneTile)
+    softmax = Softmax(forward, backward, makes_causality=not published)
     return Kernel(
         "pallas", masked_softmax_around(softmax, policy), attention_around(softmax, policy)
     )

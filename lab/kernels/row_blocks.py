@@ -13,14 +13,12 @@ from jax.experimental.pallas import tpu as pltpu
 
 from lab.errors import UnsupportedCell
 from lab.kernels.pieces import in_pieces
+from lab.kernels.sizes import LANES, SUBLANES, round_up
 
 if TYPE_CHECKING:
     from jax.typing import DTypeLike
 
     from lab.kernels import Interpret
-
-SUBLANES, LANES = 8, 128
-"""The fp32 tile of a TPU: a block is a whole number of tiles."""
 
 VMEM_BUDGET_BYTES = 12 << 20
 """Three quarters of what XLA:TPU lets a kernel use by default on v5e (a scoped limit of 16 MiB)."""
@@ -57,7 +55,7 @@ def auto_block(
     Raises:
         UnsupportedCell: one tile of rows is too much already.
     """
-    tile_bytes = tile_rows * _round_up(kv_len, LANES) * element_bytes
+    tile_bytes = tile_rows * round_up(kv_len, LANES) * element_bytes
     fitting = VMEM_BUDGET_BYTES // tile_bytes * tile_rows
     if not fitting and tile_rows > SUBLANES:
         return auto_block(heads, q_len, kv_len, element_bytes)
@@ -67,7 +65,7 @@ def auto_block(
             f"budget is {VMEM_BUDGET_BYTES >> 20} MiB: this kernel holds whole rows"
         )
     most = min(fitting, MAX_BLOCK_ROWS)
-    rows = _round_up(pl.cdiv(q_len, pl.cdiv(q_len, most)), tile_rows)
+    rows = round_up(pl.cdiv(q_len, pl.cdiv(q_len, most)), tile_rows)
     whole = most // rows if rows >= q_len else 1
     return max(n for n in range(1, whole + 1) if heads % n == 0), rows
 
@@ -78,6 +76,7 @@ def map_rows(
     mask: jax.Array | None,
     dtype: DTypeLike,
     *,
+    causal: bool = False,
     block_rows: int | None,
     interpret: Interpret,
 ) -> jax.Array:
@@ -88,6 +87,7 @@ def map_rows(
         operands: arrays [B, H, T, S] of any float dtype, converted block by block in the kernel.
         mask: Bool of rank 4 with axes of size 1 where it is broadcast, read as it is; or None.
         dtype: the result's dtype.
+        causal: hide key j from row i where j > i + S - T, beside what the mask hides.
         block_rows: rows of a block, a multiple of 8; None chooses by memory.
         interpret: as `pallas_call` takes it. With True the same grid is run in pieces.
 
@@ -104,12 +104,19 @@ def map_rows(
         block_heads, block_rows = auto_block(
             heads, q_len, kv_len, element_bytes, SUBLANES * 4 // min(sizes)
         )
-    block = (block_heads, block_rows, _round_up(kv_len, LANES))
+    block = (block_heads, block_rows, round_up(kv_len, LANES))
+
+    # Column minus row that a row may still see.
+    diagonal = kv_len - q_len if causal else None
 
     def call(operands: tuple[jax.Array, ...], mask: jax.Array | None) -> jax.Array:
-        return _call(compute, operands, mask, dtype, block, interpret)
+        return _call(compute, operands, mask, dtype, block, diagonal, interpret)
 
     if interpret is True and operands[0].size > INTERPRET_WHOLE_ELEMENTS:
+        if causal:
+            # A piece does not know which rows it holds: there causality is an array.
+            triangle = jnp.tri(q_len, kv_len, kv_len - q_len, dtype=jnp.bool_)[None, None]
+            mask, diagonal = triangle if mask is None else mask & triangle, None
         rows = max(1, INTERPRET_ROWS // block_rows) * block_rows
         return in_pieces(call, sizes=(1, block_heads, rows))(operands, mask)
     return call(operands, mask)
@@ -121,13 +128,14 @@ def _call(
     mask: jax.Array | None,
     dtype: DTypeLike,
     block: tuple[int, int, int],
+    diagonal: int | None,
     interpret: Interpret,
 ) -> jax.Array:
     shape = operands[0].shape
     batch, heads, q_len, kv_len = shape
     inputs = operands if mask is None else (mask, *operands)
     return pl.pallas_call(
-        functools.partial(_kernel, compute, kv_len, mask is not None),
+        functools.partial(_kernel, compute, kv_len, mask is not None, diagonal),
         out_shape=jax.ShapeDtypeStruct(shape, dtype),
         # Heads run innermost: a mask that they share keeps its block index from one step to the
         # next, and Pallas then fetches it once, not once a head.
@@ -152,17 +160,19 @@ def _spec(shape: tuple[int, ...], block: tuple[int, int, int]) -> pl.BlockSpec:
     return pl.BlockSpec((None, *sizes), index)
 
 
-def _kernel(compute: Compute, kv_len: int, masked: bool, *refs: jax.Ref) -> None:
+def _kernel(
+    compute: Compute, kv_len: int, masked: bool, diagonal: int | None, *refs: jax.Ref
+) -> None:
     *inputs, out = refs
-    visible = None
+    shown = []
     if masked:
-        visible = jnp.broadcast_to(inputs.pop(0)[...], out.shape)
+        shown.append(jnp.broadcast_to(inputs.pop(0)[...], out.shape))
+    number = functools.partial(jax.lax.broadcasted_iota, jnp.int32, out.shape)
+    if diagonal is not None:
+        first_row = pl.program_id(1) * out.shape[1]
+        shown.append(number(2) <= number(1) + (first_row + diagonal))
     if out.shape[2] != kv_len:
-        inside = jax.lax.broadcasted_iota(jnp.int32, out.shape, 2) < kv_len
-        visible = inside if visible is None else visible & inside
+        shown.append(number(2) < kv_len)
+    visible = functools.reduce(jnp.logical_and, shown) if shown else None
     blocks = [ref[...].astype(jnp.float32) for ref in inputs]
     out[...] = compute(visible, *blocks).astype(out.dtype)
-
-
-def _round_up(size: int, multiple: int) -> int:
-    return (size + multiple - 1) // multiple * multiple

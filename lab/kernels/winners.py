@@ -16,8 +16,9 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+from lab.kernels.sizes import LANES, round_up
+
 TABLE = Path(__file__).parent / "flash" / "tuned.json"
-LANES = 128
 MAX_QUERIES = 16
 """Up to so many queries the decoding kernel runs."""
 
@@ -39,9 +40,9 @@ OPTIONS: dict[Direction, dict[str, str]] = {
 """The sizes of a direction, and what `kernel=flash` calls them."""
 
 _SOURCES: dict[Direction, tuple[str, ...]] = {
-    "forward": ("plan.py", "forward.py"),
-    "backward": ("plan.py", "forward.py", "backward.py"),
-    "decode": ("plan.py", "decode.py"),
+    "forward": ("arithmetic.py", "plan.py", "forward.py", "forward_step.py"),
+    "backward": ("arithmetic.py", "backward.py", "backward_plan.py", "backward_step.py"),
+    "decode": ("arithmetic.py", "decode.py"),
 }
 
 
@@ -125,7 +126,7 @@ def shape_class(
         causal=causal and not decoding,
         q_len=1 if decoding else _power_of_two(q_shape[2]),
         kv_len=_power_of_two(k_shape[2]),
-        head_dim=_up(q_shape[3], LANES),
+        head_dim=round_up(q_shape[3], LANES),
         group=q_shape[1] // k_shape[1],
     )
 
@@ -158,7 +159,7 @@ def find(wanted: ShapeClass, device_kind: str, q_len: int) -> Entry | None:
 
 def _fits(entry: Entry, q_len: int) -> bool:
     block_q = entry.sizes.get("block_q", 1)
-    return _up(q_len, block_q) <= (1 + MOST_PADDING) * _up(q_len, LANES)
+    return round_up(q_len, block_q) <= (1 + MOST_PADDING) * round_up(q_len, LANES)
 
 
 def sources(direction: Direction) -> str:
@@ -171,7 +172,3 @@ def sources(direction: Direction) -> str:
 
 def _power_of_two(length: int) -> int:
     return max(LANES, 1 << (length - 1).bit_length())
-
-
-def _up(size: int, multiple: int) -> int:
-    return -(-size // multiple) * multiple

@@ -30,7 +30,13 @@ def build(
     return Kernel("xla", masked_softmax_around(softmax, policy), attention_around(softmax, policy))
 
 
-def softmax_forward(logits: jax.Array, mask: jax.Array | None, dtype: DTypeLike) -> jax.Array:
+def softmax_forward(
+    logits: jax.Array,
+    mask: jax.Array | None,
+    dtype: DTypeLike,
+    *,
+    causal: bool = False,  # noqa: ARG001 - it is in the mask
+) -> jax.Array:
     """Masked softmax of logits [B, H, T, S], computed in fp32, returned as `dtype`."""
     # XLA:TPU knows this form: it takes maximum and sum in the pass that makes the scores. With a
     # test for empty rows between the two, the same softmax costs one more pass over the logits.
@@ -42,6 +48,8 @@ def softmax_backward(
     mask: jax.Array | None,
     dp: jax.Array,
     dtype: DTypeLike,
+    *,
+    causal: bool = False,  # noqa: ARG001 - it is in the mask
     delta: jax.Array | None = None,
 ) -> jax.Array:
     """Gradient of the logits, p * (dp - sum(p * dp)), from dp [B, H, T, S]."""

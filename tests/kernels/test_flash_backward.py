@@ -13,7 +13,8 @@ import pytest
 from jax.experimental.pallas import tpu as pltpu
 
 from lab import truth
-from lab.kernels.flash.backward import BackwardBlocks, backward
+from lab.kernels.flash.backward import backward
+from lab.kernels.flash.backward_plan import BackwardBlocks
 from lab.truth.problems import POLICIES, AttentionProblem, Shape, attention_problem, poison
 
 Gradients = tuple[jax.Array, jax.Array, jax.Array]
@@ -135,7 +136,7 @@ def test_groups_and_batch() -> None:
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_keys_in_parts(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lab.kernels.flash.backward.KEY_BYTES", 1)
+    monkeypatch.setattr("lab.kernels.flash.backward_plan.KEY_BYTES", 1)
     check(Shape(1, 2, 1, 200, 300, 64, causal, "none"), "f32", SMALL)
 
 

@@ -10,7 +10,8 @@ from flash_cases import Case
 
 from lab.errors import UnsupportedCell
 from lab.kernels.flash.forward import forward
-from lab.kernels.flash.plan import Blocks, default_blocks, make_plan
+from lab.kernels.flash.blocks import Blocks, default_blocks
+from lab.kernels.flash.plan import make_plan
 
 
 def compiled(case: Case, blocks: Blocks | None, *, interpret: Any = True) -> Any:

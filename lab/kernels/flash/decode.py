@@ -15,7 +15,8 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from lab.kernels.flash.plan import LANES, LOG2_E, dot, round_up
+from lab.kernels.flash.arithmetic import LOG2_E, dot
+from lab.kernels.sizes import LANES, round_up
 
 if TYPE_CHECKING:
     from lab.kernels import Interpret

@@ -7,42 +7,20 @@ import math
 from dataclasses import dataclass
 
 import jax
-import jax.numpy as jnp
 from jax import lax
 
 from lab.errors import UnsupportedCell
+from lab.kernels.flash.blocks import Blocks, packed_heads
+from lab.kernels.sizes import LANES, round_up
 
-LANES = 128
-LOG2_E = math.log2(math.e)
-"""exp(x) = exp2(x * LOG2_E)."""
+KEY_BYTES = 28 << 20
+"""VMEM for keys and values; more of a head are taken in spans, one after another."""
 
-VMEM_BYTES = 112 << 20
-"""The most that a call may take: v5e and v6e have 128 MiB."""
+VMEM_BYTES = 60 << 20
+"""The most that a call may take: v5p and tpu7x have 64 MiB, v5e and v6e 128."""
 
 VMEM_SPARE_BYTES = 12 << 20
 """For what the compiler keeps besides the blocks: spilled registers, the blocks' bookkeeping."""
-
-MAX_HEADS = 8
-"""Heads of a group that are packed into one block; a larger group takes several."""
-
-TARGET_SCORES = 1 << 20
-"""Scores of a step of the loop over keys: 4,096 cycles of v5e's matrix units at head_dim 128."""
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """Sizes of the forward kernel's blocks.
-
-    Attributes:
-        block_q: queries of a block, a multiple of block_k; each head of the group has as many.
-        block_k: keys of a step, a multiple of 128.
-        lookahead: query tiles whose scores are computed a step early, so that the matrix units
-            work while the vector units take the maximum and the exponential.
-    """
-
-    block_q: int
-    block_k: int
-    lookahead: int = 6
 
 
 @dataclass(frozen=True)
@@ -71,7 +49,8 @@ class Plan:
         parts: blocks of heads in a group.
         front: rows put in front of the queries, so that the diagonal meets the blocks' corners.
         q_rows: queries with padding, T to the next multiple of block_q.
-        k_rows: keys with padding.
+        span: keys that are in VMEM at once, a multiple of block_k.
+        spans: how many of them hold all keys; one wherever they fit.
         diagonal: query i sees key j when j <= i + diagonal, in padded numbers.
     """
 
@@ -83,11 +62,19 @@ class Plan:
     kv_len: int
     head_dim: int
     causal: bool
+    masked: bool
+    element_bytes: int
     blocks: Blocks
     front: int
     q_rows: int
-    k_rows: int
+    span: int
+    spans: int
     diagonal: int
+
+    @property
+    def k_rows(self) -> int:
+        """Keys with padding."""
+        return self.span * self.spans
 
     @property
     def q_blocks(self) -> int:
@@ -109,24 +96,24 @@ class Plan:
         """Tiles of 128 queries in a block of all heads."""
         return self.heads * self.tiles_of_head
 
-    def vmem_limit_bytes(self, element_bytes: int, *, masked: bool) -> int:
-        """VMEM of a call: a head's keys and values whole, blocks of queries, scratch.
+    def vmem_limit_bytes(self) -> int:
+        """VMEM of a call: a span of keys and values, blocks of queries, scratch.
 
         Raises:
             UnsupportedCell: it is more than VMEM_BYTES.
         """
         width, rows = round_up(self.head_dim, LANES), self.tiles * LANES
         block_k = self.blocks.block_k
+        total = self.span * _bytes_of_key(width, self.element_bytes, masked=self.masked)
         # Inputs and outputs are double-buffered.
-        total = 4 * (self.k_rows + rows) * width * element_bytes
-        total += rows * (block_k + width + 16) * 4 + block_k * width * element_bytes
-        if masked:
-            total += self.k_rows * (2 * 8 * 4 + LANES * 4 + width * element_bytes)
+        total += 4 * rows * width * self.element_bytes
+        total += rows * (block_k + width + 16) * 4 + block_k * width * self.element_bytes
         total += VMEM_SPARE_BYTES
         if total > VMEM_BYTES:
             raise UnsupportedCell(
-                f"S {self.kv_len} x D {self.head_dim}: keys and values of a head are held in VMEM "
-                f"whole, which takes {total >> 20} MiB; allowed are {VMEM_BYTES >> 20} MiB"
+                f"block_q {self.blocks.block_q} x {self.heads} heads, block_k {block_k}, head_dim "
+                f"{self.head_dim}: takes {total >> 20} MiB of VMEM, allowed are "
+                f"{VMEM_BYTES >> 20} MiB; give a smaller kernel.block_q or kernel.block_k"
             )
         return total
 
@@ -137,11 +124,12 @@ class Plan:
         So it stays below the shortest way from a tile's job to its next, which is near the end of
         the diagonal, where few tiles are left.
         """
-        before: dict[int, int] = {}
         nearest = self.tiles
-        for n, job in enumerate((*self.full_jobs(), *self.last_jobs())):
-            nearest = min(nearest, n - before.get(job.tile, -self.tiles))
-            before[job.tile] = n
+        for rest in self.rests():
+            before: dict[int, int] = {}
+            for n, job in enumerate((*self.full_jobs(), *self.last_jobs(rest))):
+                nearest = min(nearest, n - before.get(job.tile, -self.tiles))
+                before[job.tile] = n
         return min(self.blocks.lookahead, nearest - 1)
 
     def order(self) -> list[int]:
@@ -152,67 +140,70 @@ class Plan:
         """A step over a block of keys that all queries see."""
         return [Job(tile, 0, self.blocks.block_k) for tile in self.order()]
 
-    def last_jobs(self) -> list[Job]:
-        """The keys after the full blocks: around the diagonal, or the last block."""
+    def rests(self) -> list[int]:
+        """How many keys lie between a block's last full block of keys and its first diagonal."""
+        if not self.causal:
+            return [0]
+        first = (n * self.blocks.block_q + self.diagonal for n in range(self.q_blocks))
+        return sorted({keys % self.blocks.block_k for keys in first})
+
+    def last_jobs(self, rest: int) -> list[Job]:
+        """The keys after the full blocks: up to the diagonal, or the last block."""
         block_k = self.blocks.block_k
         if not self.causal:
-            rest = self.kv_len - (self.k_rows - block_k)
-            keys = round_up(rest, LANES)
-            hidden = keys - LANES if keys != rest else None
+            last = self.kv_len - self.full_blocks * block_k
+            keys = round_up(last, LANES)
+            hidden = keys - LANES if keys != last else None
             return [Job(tile, 0, keys, hidden) for tile in self.order()]
         jobs = []
-        for first in range(0, self.blocks.block_q, block_k):
+        for first in range(0, rest + self.blocks.block_q, block_k):
             for tile in self.order():
-                seen = (tile % self.tiles_of_head + 1) * LANES - first
+                seen = rest + (tile % self.tiles_of_head + 1) * LANES - first
                 if seen > block_k:
                     jobs.append(Job(tile, first, block_k))
                 elif seen > 0:
                     jobs.append(Job(tile, first, seen, seen - LANES))
         return jobs
 
+    def last_span(self, step: jax.Array | int) -> jax.Array | int:
+        """The last span of keys that a block of queries sees."""
+        if not self.causal:
+            return self.spans - 1
+        seen = lax.rem(step, self.q_blocks) * self.blocks.block_q + self.diagonal
+        return lax.div(seen + self.blocks.block_q - 1, self.span)
 
-def default_blocks(
-    q_len: int, kv_len: int, group: int, *, causal: bool, element_bytes: int = 2
-) -> Blocks:
-    """Blocks by shape class: about TARGET_SCORES a step, and little padding.
-
-    In fp32 a product takes six passes, each of them code: blocks are smaller there.
-    """
-    target = TARGET_SCORES if element_bytes <= 2 else TARGET_SCORES // 8
-    heads = _heads(group)
-    longest = (512 if heads > 2 else 1024) // (1 if element_bytes <= 2 else 2)
-    block_q = min(longest, round_up(q_len, LANES))
-    blocks = math.ceil(q_len / block_q)
-    block_q = round_up(math.ceil(q_len / blocks), LANES)
-    tiles = block_q // LANES
-    most = max(1, target // (heads * block_q * LANES))
-    if not causal:
-        most = min(most, math.ceil(kv_len / LANES))
-    block_k = max(n for n in range(1, tiles + 1) if tiles % n == 0 and n <= max(most, 1)) * LANES
-    return Blocks(block_q, block_k)
+    @property
+    def full_blocks(self) -> int:
+        """Blocks of keys before the last, without causality."""
+        return math.ceil(self.kv_len / self.blocks.block_k) - 1
 
 
 def make_plan(
-    q_shape: tuple[int, ...], k_shape: tuple[int, ...], blocks: Blocks, *, causal: bool
+    q_shape: tuple[int, ...],
+    k_shape: tuple[int, ...],
+    blocks: Blocks,
+    *,
+    causal: bool,
+    masked: bool = False,
+    element_bytes: int = 2,
 ) -> Plan:
-    """Cut q [B, Hq, T, D] and k [B, Hkv, S, D] into blocks.
-
-    Raises:
-        UnsupportedCell: blocks that do not meet on the diagonal.
-    """
-    if causal and blocks.block_q % blocks.block_k:
-        raise UnsupportedCell(
-            f"block_q {blocks.block_q}, block_k {blocks.block_k}: with causality block_q must be a "
-            "multiple of block_k"
-        )
+    """Cut q [B, Hq, T, D] and k [B, Hkv, S, D] into blocks."""
     batch, q_heads, q_len, head_dim = q_shape
     kv_heads, kv_len = k_shape[1:3]
     group = q_heads // kv_heads
-    heads = _heads(group)
-    front = (kv_len - q_len) % blocks.block_k if causal else 0
-    q_rows = round_up(front + q_len, blocks.block_q)
+    heads = packed_heads(group)
+    block_q, block_k = blocks.block_q, blocks.block_k
+    most = KEY_BYTES // _bytes_of_key(round_up(head_dim, LANES), element_bytes, masked=masked)
+    # Where there are several spans, a block's keys near the diagonal must lie in one of them.
+    whole = kv_len + block_q + block_k <= most
+    unit = math.lcm(block_q, block_k) if causal else block_k
+    front = (kv_len - q_len) % (math.gcd(block_q, block_k) if whole else unit) if causal else 0
+    q_rows = round_up(front + q_len, block_q)
     diagonal = kv_len - q_len - front if causal else 0
-    k_rows = diagonal + q_rows if causal else round_up(kv_len, blocks.block_k)
+    span, spans = round_up(diagonal + q_rows if causal else kv_len, block_k), 1
+    if not whole:
+        spans = math.ceil(span / max(unit, most // unit * unit))
+        span = round_up(math.ceil(span / spans), unit)
     return Plan(
         batch=batch,
         kv_heads=kv_heads,
@@ -222,29 +213,18 @@ def make_plan(
         kv_len=kv_len,
         head_dim=head_dim,
         causal=causal,
+        masked=masked,
+        element_bytes=element_bytes,
         blocks=blocks,
         front=front,
         q_rows=q_rows,
-        k_rows=k_rows,
+        span=span,
+        spans=spans,
         diagonal=diagonal,
     )
 
 
-def round_up(size: int, multiple: int) -> int:
-    """The next multiple."""
-    return -(-size // multiple) * multiple
-
-
-def _heads(group: int) -> int:
-    return max(n for n in range(1, MAX_HEADS + 1) if group % n == 0)
-
-
-def dot(x: jax.Array, y: jax.Array, axes: tuple[int, int]) -> jax.Array:
-    """Product over one axis of each, in fp32; fp32 operands take all the passes they need."""
-    return lax.dot_general(
-        x,
-        y,
-        (((axes[0],), (axes[1],)), ((), ())),
-        precision=lax.Precision.HIGHEST if x.dtype == jnp.float32 else None,
-        preferred_element_type=jnp.float32,
-    )
+def _bytes_of_key(width: int, element_bytes: int, *, masked: bool) -> int:
+    """VMEM of a key and its value, in two buffers each, and of what a mask makes of them."""
+    of_mask = 2 * 8 * 4 + LANES * 4 + width * element_bytes if masked else 0
+    return 4 * width * element_bytes + of_mask

@@ -15,9 +15,9 @@ import jax
 
 from lab.errors import UnsupportedCell
 from lab.kernels import winners
-from lab.kernels.flash import backward, decode, plan
-from lab.kernels.flash.backward import BackwardBlocks
-from lab.kernels.flash.plan import Blocks
+from lab.kernels.flash import backward_plan, decode
+from lab.kernels.flash.backward_plan import BackwardBlocks
+from lab.kernels.flash.blocks import Blocks, default_blocks
 from lab.kernels.notes import note
 from lab.kernels.winners import Direction, Entry, Shape
 from lab.records import Implementation
@@ -43,7 +43,7 @@ def forward_blocks(
         causal: whether queries see no later keys.
         given: sizes that are set, by the names of Blocks; `auto` is not.
     """
-    untuned = plan.default_blocks(
+    untuned = default_blocks(
         q_shape[2],
         k_shape[2],
         q_shape[1] // k_shape[1],
@@ -63,7 +63,7 @@ def backward_blocks(
         UnsupportedCell: given sizes that do not go together.
     """
     group = q_shape[1] // k_shape[1]
-    untuned = backward.default_blocks(q_shape[2], k_shape[2], group, q_shape[3], dtype)
+    untuned = backward_plan.default_blocks(q_shape[2], k_shape[2], group, q_shape[3], dtype)
     entry = _entry("backward", q_shape, k_shape, dtype, causal=causal)
     sizes = _set(given)
     block_q = sizes.get("block_q", (entry.sizes if entry else {}).get("block_q"))

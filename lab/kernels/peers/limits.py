@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Protocol
 
 from lab.errors import UnsupportedCell
+from lab.kernels.sizes import LANES
 from lab.kernels.support import check_attention, check_policy
 
 if TYPE_CHECKING:
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
 
     from lab.kernels import Attention
     from lab.truth.problems import DtypePolicy
-
-LANES = 128
 
 
 def require(holds: bool, name: str, limit: str, given: str) -> None:
