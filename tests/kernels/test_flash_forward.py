@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,8 @@ import pytest
 from flash_cases import Case
 
 from lab.errors import UnsupportedCell
-from lab.kernels.flash.forward import forward
 from lab.kernels.flash.blocks import Blocks, default_blocks
+from lab.kernels.flash.forward import forward
 from lab.kernels.flash.plan import make_plan
 
 
@@ -38,10 +39,12 @@ def run(case: Case, blocks: Blocks | None, *, interpret: Any = True) -> Any:
     return compiled(case, blocks, interpret=interpret)(*case.arrays())
 
 
-SQUARE, WIDE = Blocks(128, 128, 2), Blocks(256, 128, 3)
+SQUARE, WIDE, TALL = Blocks(128, 128, 2), Blocks(256, 128, 3), Blocks(128, 256, 2)
 CASES = {
     "causal, three blocks of both": (Case((1, 1), 384, 384, True), SQUARE),
     "a block of queries spans blocks of keys": (Case((2, 2), 700, 700, True, batch=1), WIDE),
+    "a block of keys spans blocks of queries": (Case((2, 1), 500, 700, True, batch=1), TALL),
+    "neither block divides the other": (Case((1, 1), 900, 1000, True), Blocks(384, 256, 2)),
     "groups, cached keys off the diagonal's grid": (
         Case((4, 2), 130, 421, True, "random", batch=1),
         SQUARE,
@@ -63,8 +66,6 @@ def test_output_and_log_sum_exp_are_the_oracles(name: str) -> None:
 
 def test_the_comparison_sees_a_wrong_diagonal() -> None:
     case, blocks = CASES["causal, three blocks of both"]
-    import dataclasses
-
     out, lse = run(dataclasses.replace(case, causal=False), blocks)
     with pytest.raises(AssertionError):
         case.assert_right(out, lse)
@@ -107,16 +108,27 @@ def test_nothing_is_padded_where_lengths_fit_the_blocks() -> None:
     assert "pallas_call" in names
 
 
-def test_blocks_that_miss_the_diagonal_are_refused() -> None:
-    with pytest.raises(UnsupportedCell, match=r"block_q 128, block_k 256.*multiple of block_k"):
-        make_plan((1, 1, 256, 64), (1, 1, 256, 64), Blocks(128, 256), causal=True)
+def test_keys_beyond_the_budget_come_in_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lab.kernels.flash.plan.KEY_BYTES", 1)
+    causal = Case((2, 1), 300, 640, True, "random", batch=1)
+    for case in (causal, dataclasses.replace(causal, causal=False)):
+        q_shape, k_shape = (1, 2, 300, 16), (1, 1, 640, 16)
+        assert make_plan(q_shape, k_shape, TALL, causal=case.causal, masked=True).spans > 2
+        case.assert_right(*run(case, TALL))
 
 
-def test_keys_beyond_vmem_are_refused() -> None:
-    blocks = default_blocks(1 << 20, 1 << 20, 1, causal=True)
-    plan = make_plan((1, 1, 1 << 20, 128), (1, 1, 1 << 20, 128), blocks, causal=True)
-    with pytest.raises(UnsupportedCell, match=r"S 1048576 x D 128: .* MiB; allowed are 112 MiB"):
-        plan.vmem_limit_bytes(2, masked=False)
+def test_a_million_keys_have_a_plan() -> None:
+    shape = (1, 1, 1 << 20, 128)
+    plan = make_plan(shape, shape, default_blocks(1 << 20, 1 << 20, 1, causal=True), causal=True)
+    assert plan.spans == 37
+    assert plan.vmem_limit_bytes() < 60 << 20
+
+
+def test_blocks_beyond_vmem_are_refused_with_the_sizes() -> None:
+    shape = (1, 8, 8192, 256)
+    plan = make_plan(shape, shape, Blocks(8192, 8192), causal=True)
+    with pytest.raises(UnsupportedCell, match=r"block_q 8192 x 1 .*MiB.*allowed are 60 MiB; give"):
+        plan.vmem_limit_bytes()
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan")])

@@ -187,6 +187,7 @@ class _Step:
         """Bool [keys, 128] of a job at the diagonal, or at the end of the keys."""
         plan = self.plan
         keys = lax.broadcasted_iota(jnp.int32, (job.keys, LANES), 0)
+        assert job.hidden is not None
         if not plan.causal:
             return keys < plan.kv_len - plan.full_blocks * plan.blocks.block_k
         queries = lax.broadcasted_iota(jnp.int32, (job.keys, LANES), 1)
