@@ -348,6 +348,7 @@ def check(config: LabConfig) -> None:
         finite = not isinstance(value, float) or math.isfinite(value)
         _require(finite, key, value, "a finite number")
     _check_groups(config)
+    _check_limits(config.candidate)
     if config.candidate.kind == "custom":
         _check_custom(config.candidate)
     problem_shape(config)  # raises UserError for impossible shapes
@@ -417,9 +418,19 @@ def _check_groups(config: LabConfig) -> None:
         target.topology,
         "a chip and how many of it, as in v5e:2x2",
     )
-    for key in ("clock_ghz", "bf16_tflops", "hbm_gb_s", "hbm_gib", "vmem_mib"):
+    _check_target(target)
+
+
+def _check_target(target: TargetConfig) -> None:
+    for key in ("clock_ghz", "bf16_tflops", "hbm_gb_s", "hbm_gib", "vmem_mib", "scoped_vmem_mib"):
         value = getattr(target, key)
         _require(value is None or value > 0, f"target.{key}", value, "a number above 0")
+    for key in ("cores_per_device", "devices_per_chip"):
+        value = getattr(target, key)
+        _require(value >= 1, f"target.{key}", value, "a whole number of at least 1")
+    shaped = re.fullmatch(r"\w+:\d+(x\d+){1,2}", target.topology)
+    wanted = "a generation and its chips, as in v5e:2x2"
+    _require(shaped is not None, "target.topology", target.topology, wanted)
 
 
 def _check_scalars(scalars: object) -> None:
@@ -473,6 +484,9 @@ def _check_custom(candidate: CandidateConfig) -> None:
         raise UserError("candidate=custom needs candidate.path=FILE and candidate.function=NAME")
     if not Path(candidate.path).expanduser().is_file():
         raise UserError(f"candidate.path={candidate.path}: not a file; give a Python file")
+
+
+def _check_limits(candidate: CandidateConfig) -> None:
     supports = candidate.supports
     widths = [1] if supports.head_dims is None else supports.head_dims
     at_least_one = {

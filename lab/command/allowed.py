@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 import typing
+from collections import defaultdict
 from enum import Enum
 from typing import Any, get_args, get_origin, get_type_hints
 
+from lab.candidates import catalogue
 from lab.cells.config import LabConfig, config_directory
+from lab.kernels.options import KERNELS
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
@@ -34,6 +38,22 @@ def words(key: str) -> str:
 def is_group(key: str) -> bool:
     """Whether the key takes the name of an option; kernels are declared in Python, not in conf/."""
     return key == "kernel" or key in {p.name for p in config_directory().iterdir() if p.is_dir()}
+
+
+def options(group: str) -> list[str]:
+    """The names of a group's options, in order."""
+    return groups()[group]
+
+
+@functools.cache
+def groups() -> dict[str, list[str]]:
+    """The names of the options of every group, in order."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for path in config_directory().glob("*/*.yaml"):
+        found[path.parent.name].add(path.stem)
+    for group, names in (("kernel", KERNELS), ("candidate", catalogue.entries())):
+        found[group].update(names)
+    return {group: sorted(names) for group, names in sorted(found.items())}
 
 
 def takes_text(key: str) -> bool:

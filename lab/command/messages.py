@@ -23,6 +23,7 @@ from omegaconf.errors import (
 from lab.cells.config import LabConfig
 from lab.command import allowed, overrides
 from lab.errors import UserError
+from lab.kernels.options import KERNELS
 
 MANY = 20
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -89,21 +90,40 @@ def _omegaconf(error: OmegaConfBaseException, context: str) -> str:
     key = (override.group(1) if override else str(error.full_key or "")).lstrip("+~")
     if isinstance(error, ConfigAttributeError | ConfigKeyError):
         return unknown_key(key)
-    reason = str(error.msg or error).splitlines()[0]
-    if not key and (optional := re.match(r"field '(.+)' is not Optional", reason)):
+    reason = _reason(str(error.msg or error).splitlines()[0])
+    key = re.sub(r"\[\d+\]$", "", key)  # an element's: what is allowed is said of the list
+    if not key and (optional := re.match(r"null is not allowed for (.+)", reason)):
         key = optional.group(1)
     if not key and (word := next((word for word in typed() if "${" in word), None)):
         return f"{overrides.cut(word)}: {reason}; give the value itself"
     word = overrides.given(key, typed())
     if isinstance(error, InterpolationResolutionError) or error.__class__ is GrammarParseError:
         return f"{word}: {reason}; give the value itself"
-    # An element's key ends in [0]: what is allowed is said of the list.
-    if found := allowed.words(re.sub(r"\[\d+\]$", "", key)):
+    if found := allowed.words(key):
         return f"{word}: allowed is {found}"
     parent = key.rpartition(".")[0]
     if found := allowed.words(parent) if parent else "":
         return f"{word}: {parent} has no keys of its own; allowed is {found}"
     return f"{word}: {reason}"
+
+
+def _reason(text: str) -> str:
+    """What OmegaConf says, without the names of its classes."""
+    for pattern, words in _REASONS.items():
+        if re.match(pattern, text):
+            return re.sub(pattern, words, text)
+    return text
+
+
+_REASONS = {
+    r"KeyError raised while resolving interpolation: \W*(.*?)\W*$": r"\1",
+    r"\w+ raised while resolving interpolation: .*": "this cannot be resolved",
+    r"field '(.+)' is not Optional$": r"null is not allowed for \1",
+    r"Value .* could not be converted to Integer$": "allowed is a whole number",
+    r"Value .* could not be converted to Float$": "allowed is a number",
+    r"Value .* is not a valid bool.*": "allowed is true or false",
+    r"Invalid value .*, expected one of \[(.*)\]$": r"allowed are \1",
+}
 
 
 def matches_nothing(override: str) -> str:
@@ -125,8 +145,19 @@ def unknown_key(key: str) -> str:
     for parent in parents:
         level = level.get(parent) if isinstance(level, DictConfig) and parent in level else None
     siblings = [str(name) for name in level] if isinstance(level, DictConfig) else []
-    hint = suggest(last.lower(), siblings) or "; `--cfg job` prints those there are"
+    if parents == ["kernel"]:
+        siblings = _kernel_options()
+    listed = f"; allowed are {', '.join(siblings)}" if 0 < len(siblings) <= MANY else ""
+    where = "`--cfg hydra`" if key.startswith("hydra") else "`--cfg job`"
+    hint = suggest(last.lower(), siblings) or listed or f"; {where} prints those there are"
     return f"{key}: there is no such key{hint}"
+
+
+def _kernel_options() -> list[str]:
+    """The options of the kernel that the command line names."""
+    name = next((w.removeprefix("kernel=") for w in typed() if w.startswith("kernel=")), "pallas")
+    declared = KERNELS.get(name)
+    return [f"kernel.{option}" for option in declared.options.model_fields] if declared else []
 
 
 def _unknown_option(group: str, given: str, options: list[str]) -> str:
@@ -137,7 +168,7 @@ def _unknown_option(group: str, given: str, options: list[str]) -> str:
         allowed = f"; `--help` lists the {len(options)} there are"
     else:
         allowed = f"; allowed are {', '.join(options)}"
-    return f"{group}={given}: there is no such {group}{suggest(given, options)}{allowed}"
+    return f"{group}={given}: there is no such {group}{suggest(given.lower(), options)}{allowed}"
 
 
 def _hydra(text: str) -> str:
@@ -160,6 +191,11 @@ def _null_group(_: str, __: list[str]) -> str:
 def _interval(_: str, __: list[str]) -> str:
     word = next((word for word in typed() if "interval(" in word), "interval(...)")
     return f"{word}: a sweep takes values, not intervals; type them, or range(START,STOP,STEP)"
+
+
+def _no_step(_: str, __: list[str]) -> str:
+    word = next((word for word in typed() if "range(" in word), "range(...)")
+    return f"{word}: a range has a step that is not 0; type range(START,STOP,STEP)"
 
 
 def _no_option(missing: str, lines: list[str]) -> str:
@@ -191,6 +227,7 @@ _ANSWERS: Mapping[str, Callable[[str, list[str]], str]] = {
     r"Could not override '(.+)'\.": lambda key, _: unknown_key(key),
     r"Ambiguous value for argument '(.+)'": _several,
     r"Sweep parameters '(.+)' requires --multirun": _several,
+    r"(range\(\) arg 3 must not be zero)": _no_step,
     r"(BasicSweeper does not support sweep type)": _interval,
     r"(Config group override must be a string or a list)": _null_group,
 }

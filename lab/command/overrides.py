@@ -6,17 +6,14 @@ before Hydra starts, and a form that does parse is looked for and shown.
 
 from __future__ import annotations
 
-import argparse
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
 
-from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from lab.command import allowed
+from lab.command import allowed, flags, values
 from lab.errors import UserError
 
 _UNQUOTED = "blanks, brackets, quotes, = and letters beyond ASCII need quotes"
@@ -32,7 +29,7 @@ def refuse_unreadable(arguments: Sequence[str]) -> None:
     Raises:
         UserError: names it, what is allowed, and what to type.
     """
-    words = list(_flags(arguments).overrides)
+    words = flags.read(arguments)
     parser = OverridesParser.create()
     for index, word in enumerate(words):
         if problem := _problem(parser, word, words[index + 1 : index + 2]):
@@ -51,20 +48,6 @@ def cut(text: str) -> str:
     return line if len(line) <= SHOWN else f"{line[:SHOWN]}..."
 
 
-def _flags(arguments: Sequence[str]) -> argparse.Namespace:
-    """Hydra's own flags, with the words that are no flags as `overrides`."""
-    parser = get_args_parser()
-
-    def refuse(message: str) -> NoReturn:
-        text = re.sub(r"^argument (\S+?)(/\S+)*: ", r"\1: ", message)
-        text = text.replace("unrecognized arguments: ", "there is no such flag: ")
-        raise UserError(f"{text}; `--help` shows what a command line looks like")
-
-    # Else argparse prints its usage and exits.
-    parser.error = refuse  # type: ignore[method-assign]
-    return parser.parse_args(list(arguments))
-
-
 def _parts(word: str) -> tuple[str, str]:
     key, _, value = word.partition("=")
     return key.strip(), value
@@ -78,6 +61,7 @@ def _problem(parser: OverridesParser, word: str, following: Sequence[str]) -> st
         or _prefixed(word, plain)
         or _blank(word, key, value, following)
         or _unreadable(parser, word, key, value)
+        or values.problem(cut(word), plain, value)
     )
 
 
@@ -119,7 +103,7 @@ def _unreadable(parser: OverridesParser, word: str, key: str, value: str) -> str
 
 def _prefixed(word: str, key: str) -> str | None:
     """`~` takes a key away and `+` adds one: neither is wanted for what the schema holds."""
-    if word.startswith("~") and not key.startswith("hydra"):
+    if word.startswith("~") and not key.startswith(("hydra.sweeper.params.", "hydra.callbacks.")):
         return f"{cut(word)}: keys cannot be taken away; leave out the word, or type {key}=VALUE"
     group = allowed.is_group(key) and key != "experiment"
     if group and word.partition("=")[2].strip()[:1] in ("{", "["):
@@ -151,15 +135,17 @@ def _repairs(key: str, value: str) -> Iterator[str]:
         yield f"{key}{value}"
     if bare[:1] in "[{" or re.match(r"\w+\(", bare):
         yield f"{key}={bare}{_missing_closers(bare)}"
-    if "," in bare and (bare.startswith("[") or not allowed.takes_text(key.lstrip("+~"))):
+    plain = key.lstrip("+~")
+    quotable = allowed.takes_text(plain) and not allowed.is_group(plain)
+    if "," in bare and (bare.startswith("[") or not quotable):
         # A comma too many.
         inner = bare.strip("[]")
         joined = ",".join(part.strip() for part in inner.split(",") if part.strip())
         if joined:
             yield f"{key}=[{joined}]" if bare.startswith("[") else f"{key}={joined}"
-    if allowed.takes_text(key.lstrip("+~")):
+    if quotable:
         yield _text(key, value)
-    elif allowed.takes_list(key.lstrip("+~")):
+    elif allowed.takes_list(plain):
         items = [part.strip(" '\"") for part in bare.strip("[]").split(",")]
         yield f"{key}=[{','.join(items)}]"
         yield f"{key}=[{','.join(_literal(item) for item in items)}]"

@@ -135,10 +135,17 @@ def _expand(config: DictConfig) -> tuple[Cell, ...]:
 
 
 def refuse_unread_path(cells: Sequence[Cell]) -> None:
-    """Refuse a candidate.path that no cell of a run or sweep would read."""
+    """Refuse a candidate's file or function that no cell of a run or sweep would read."""
     candidates = [cell.config.candidate for cell in cells]
-    if any(c.path for c in candidates) and not any(c.kind == "custom" for c in candidates):
-        raise UserError("candidate.path is read for candidate=custom alone; add candidate=custom")
+    if any(c.kind == "custom" for c in candidates):
+        return
+    unread = {
+        "candidate.path": any(c.path is not None for c in candidates),
+        "candidate.function": any(c.function and c.kind == "reference" for c in candidates),
+    }
+    for key, given in unread.items():
+        if given:
+            raise UserError(f"{key} is read for candidate=custom alone; add candidate=custom")
 
 
 def _refuse_duplicates(cells: Sequence[Cell]) -> None:

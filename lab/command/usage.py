@@ -8,21 +8,21 @@ Hydra's own rendering reads every configuration source again for each group, whi
 from __future__ import annotations
 
 import textwrap
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 
 from omegaconf import OmegaConf
 
 from lab.candidates import catalogue
 from lab.cells.config import config_directory
-from lab.kernels.options import KERNELS
+from lab.command import allowed
 
 
 def shown(arguments: Sequence[str]) -> bool:
     """Whether help was asked for; then it has been printed."""
     asked = bool({"-h", "--help"} & set(arguments))
     if asked:
-        named = [name for name in arguments if name in _options()]
+        named = [name for name in arguments if name in allowed.groups()]
         print("\n".join(map(described, named)) if named else text())  # noqa: T201
     return asked
 
@@ -35,7 +35,7 @@ def text() -> str:
 
 def groups() -> str:
     """The configuration groups and their options, a paragraph each; the candidates are many."""
-    known = _options()
+    known = allowed.groups()
     counts = Counter(entry.kind for entry in catalogue.entries().values())
     here = ", ".join(name for name in known["candidate"] if name not in catalogue.entries())
     counted = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
@@ -49,21 +49,14 @@ def groups() -> str:
 def described(group: str) -> str:
     """Every option of a group, the candidates by kind, each with its description."""
     entries = catalogue.entries() if group == "candidate" else {}
-    lines = [f"{group}: {', '.join(name for name in _options()[group] if name not in entries)}"]
+    lines = [
+        f"{group}: {', '.join(name for name in allowed.groups()[group] if name not in entries)}"
+    ]
     for kind in sorted({entry.kind for entry in entries.values()}):
         lines += ["", f"{kind} ({catalogue.EXPECTED[kind]} is the right verdict)"]
         of_kind = (entry for entry in entries.values() if entry.kind == kind)
         lines += [_filled(f"  {entry.name}: {entry.description}") for entry in of_kind]
     return "\n".join(lines)
-
-
-def _options() -> dict[str, list[str]]:
-    found: defaultdict[str, set[str]] = defaultdict(set)
-    for path in config_directory().glob("*/*.yaml"):
-        found[path.parent.name].add(path.stem)
-    for group, names in (("kernel", KERNELS), ("candidate", catalogue.entries())):
-        found[group].update(names)
-    return {group: sorted(options) for group, options in sorted(found.items())}
 
 
 def _filled(paragraph: str) -> str:

@@ -164,10 +164,12 @@ def described_device(cell: Cell, *, attached: bool = False) -> tuple[Any, bool]:
         device = topologies.get_topology_desc(target.topology, "tpu").devices[0]
     except (RuntimeError, ValueError) as error:
         first = str(error).splitlines()[0]
-        raise UserError(
-            f"libtpu cannot describe target={target.name} ({target.topology}): {first}; "
-            "repair the installation with: pip install --force-reinstall '.[tpu]'"
-        ) from error
+        given = f"target={target.name} (target.topology={target.topology})"
+        remedy = "repair the installation with: pip install --force-reinstall '.[tpu]'"
+        if first.startswith("INVALID_ARGUMENT: "):
+            first = first.removeprefix("INVALID_ARGUMENT: ")
+            remedy = "give a topology that there is, as in v5e:2x2"
+        raise UserError(f"libtpu cannot describe {given}: {first}; {remedy}") from error
     if device.device_kind != target.kind:
         raise UserError(
             f"target.kind={target.kind!r}, but topology {target.topology} has devices of kind "
