@@ -408,6 +408,8 @@ def _check_groups(config: LabConfig) -> None:
     _check_contract(config)
     _one_of("audit.size", config.audit.size, ("quick", "full"))
     _require(config.audit.workers >= 1, "audit.workers", config.audit.workers, "at least 1")
+    limit_s = config.campaign.limit_s
+    _require(limit_s is None or limit_s > 0, "campaign.limit_s", limit_s, "seconds above 0")
     fail_under = config.rubric.fail_under
     _require(
         fail_under is None or 0 <= fail_under <= 100, "rubric.fail_under", fail_under, "0 to 100"

@@ -20,6 +20,9 @@ _DESCRIBED = (
 _COMES_WITH = {
     **{f"{group}.name": group for group in _NAMED},
     **{f"candidate.{key}": "candidate" for key in _DESCRIBED},
+    "campaign.steps": "campaign",
+    "tune.cases": "tune",
+    "release.profile": "release",
 }
 FEW = 12  # options that are listed
 
@@ -50,8 +53,9 @@ def _comes_with_an_option(word: str, key: str) -> str | None:
     if group is None:
         return None
     names = allowed.options(group)
-    listed = ", ".join(names) if len(names) <= FEW else f"`--help {group}` lists {len(names)}"
-    return f"{word}: it comes with the {group}; choose by {group}=NAME; allowed are {listed}"
+    few = len(names) <= FEW
+    listed = f"allowed are {', '.join(names)}" if few else f"`--help {group}` lists them"
+    return f"{word}: it comes with the {group}; choose by {group}=NAME; {listed}"
 
 
 def _file_for_an_option(word: str, key: str, value: str) -> str | None:

@@ -22,6 +22,8 @@ MISTAKES = [
     (["target.cores_per_device=0"], ["target.cores_per_device=0", "at least 1"]),
     (["target.scoped_vmem_mib=-1"], ["target.scoped_vmem_mib=-1", "above 0"]),
     (["kernel=flash", "kernel.nosuch=1"], ["kernel.nosuch", "kernel.block_q"]),
+    (["tune.cases=3"], ["tune.cases=3", "choose by tune=NAME"]),
+    (["campaign.limit_s=-1"], ["campaign.limit_s=-1", "above 0"]),
     (["kernel=XLA"], ["kernel=XLA", "did you mean xla?"]),
     (["kernel=xla,"], ["kernel=xla,", "type kernel=xla"]),
     (["shape=tiny.yaml"], ["shape=tiny.yaml", "type shape=tiny"]),
