@@ -20,7 +20,6 @@ _DESCRIBED = (
 _COMES_WITH = {
     **{f"{group}.name": group for group in _NAMED},
     **{f"candidate.{key}": "candidate" for key in _DESCRIBED},
-    "campaign.steps": "campaign",
     "tune.cases": "tune",
     "release.profile": "release",
 }
