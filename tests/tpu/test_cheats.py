@@ -97,3 +97,15 @@ def test_a_program_that_leaves_the_device_proves_nothing() -> None:
     traced = jax.make_jaxpr(program)(jnp.ones(8))
     with pytest.raises(CannotInterpret, match="leaves the device"):
         evaluate(traced, [np.ones(8, np.float32)])
+
+
+@pytest.mark.parametrize(
+    ("place", "mark", "reason"),
+    [
+        ("ROOT %kernel.1 = f32[1024,1024]{1,0:T(8,128)", "S(5)", "arrays lie on the host"),
+        ("kind=kLoop, calls=%f", ', execution_thread="host"', "program runs on the host"),
+    ],
+)
+def test_what_the_host_does_or_holds_is_not_free(place: str, mark: str, reason: str) -> None:
+    assert not ops.read(HLO).problems
+    assert reason in ops.read(HLO.replace(place, place + mark)).problems[0]

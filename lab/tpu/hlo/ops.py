@@ -7,6 +7,7 @@ calls are followed, so that an op in a loop body counts as often as it runs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -25,6 +26,12 @@ _MOVES = frozenset(
         "transpose", "tuple",
     }
 )  # fmt: skip
+
+# What the chip does not do itself would be free in an estimate.
+_OFF_THE_CHIP = (
+    (re.compile(r'execution_thread="host"'), "part of the program runs on the host"),
+    (re.compile(r"\{[\d,]*:[^}\s]*S\(5\)"), "part of the program's arrays lie on the host"),
+)
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,7 @@ def read(text: str, scalars: Mapping[str, Sequence[int]] = MappingProxyType({}))
         UnrecognisedHloError: no entry computation, or a backend_config that is not JSON.
     """
     computations, entry = parse(text)
-    problems: list[str] = []
+    problems = [said for mark, said in _OFF_THE_CHIP if mark.search(text)]
     ops = tuple(_walk(computations, entry, 1, problems, scalars))
     return Program(ops, tuple(problems))
 

@@ -14,6 +14,9 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
 from jax.extend.core import primitives
 
+from lab.tpu.proof import hazards
+from lab.tpu.proof.rounding import as_on_tpu
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -48,11 +51,14 @@ def evaluate(traced: core.ClosedJaxpr, arrays: Sequence[np.ndarray[Any, Any]]) -
     Raises:
         CannotInterpret: a part of it could be another program on a TPU, or has no interpreter.
     """
-    inside = 0
+    kernels = []
     for equation in _outside_kernels(traced.jaxpr):
         name = equation.primitive.name
         if name == "pallas_call":
-            inside += _operations(core.jaxprs_in_params(equation.params))
+            kernels.append(equation.params)
+            _refuse_revisits(equation.params)
+        if getattr(equation.ctx, "compute_type", None):
+            raise CannotInterpret("part of the program runs on the host (compute_on)")
         if name == "platform_index":
             raise CannotInterpret(
                 "the program chooses by the platform (lax.platform_dependent), so what runs on a "
@@ -64,16 +70,34 @@ def evaluate(traced: core.ClosedJaxpr, arrays: Sequence[np.ndarray[Any, Any]]) -
             raise CannotInterpret(
                 f"operation {name} is not one of JAX's, and may be lowered by the platform"
             )
+    inside = sum(_operations(core.jaxprs_in_params(params)) for params in kernels)
     failures = []
-    # The plain interpreter first: it runs compiled; the other knows more of a TPU, and is slow.
-    for mode in (True, pltpu.InterpretParams()):
+    # The plain interpreter first: it runs compiled. The other is slow, and makes a copy no sooner
+    # than it is waited for.
+    modes = (True, pltpu.InterpretParams(dma_execution_mode="on_wait"))
+    for mode in modes[any(map(hazards.needs_waits, kernels)) :]:
         try:
             program = jax.jit(core.jaxpr_as_fun(_with_interpreter(traced, mode)))
             compiled = _compiled(program.lower(*arrays), quickly=inside > _LONG)
             return list(jax.block_until_ready(compiled(*arrays)))
         except Exception as error:  # noqa: BLE001 - whatever the interpreter lacks
-            failures.append(f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}")
+            failures.append(f"{type(error).__name__}: {_said(error)[:200]}")
     raise CannotInterpret(f"no interpreter runs it: {failures[0]}")
+
+
+def _refuse_revisits(params: dict[str, Any]) -> None:
+    output = hazards.left_and_revisited(params)
+    if output is not None:
+        raise CannotInterpret(
+            f"a kernel leaves a block of its output {output} and comes back to it, and a TPU does "
+            "not read such a block again: put the grid axes that keep the block last"
+        )
+
+
+def _said(error: Exception) -> str:
+    """The line that says what went wrong: of an error inside a callback, its last."""
+    lines = str(error).strip().splitlines() or [""]
+    return lines[-1] if "callback" in lines[0] else lines[0]
 
 
 def _operations(jaxprs: Iterable[core.Jaxpr]) -> int:
@@ -108,15 +132,13 @@ def _with_interpreter(closed: core.ClosedJaxpr, mode: object) -> core.ClosedJaxp
 
 def _rewritten(jaxpr: core.Jaxpr, mode: object) -> core.Jaxpr:
     return jaxpr.replace(
-        eqns=[
-            equation.replace(
-                params={**equation.params, "interpret": mode}
-                if equation.primitive.name == "pallas_call"
-                else {name: _inside(value, mode) for name, value in equation.params.items()}
-            )
-            for equation in jaxpr.eqns
-        ]
+        eqns=[as_on_tpu(e.replace(params=_params(e, mode))) for e in jaxpr.eqns],
     )
+
+
+def _params(equation: core.JaxprEqn, mode: object) -> dict[str, Any]:
+    params = {name: _inside(value, mode) for name, value in equation.params.items()}
+    return params | ({"interpret": mode} if equation.primitive.name == "pallas_call" else {})
 
 
 def _inside(value: Any, mode: object) -> Any:  # noqa: ANN401 - a parameter may be anything
