@@ -11,15 +11,16 @@ from lab.tpu.schedule.timeline import Machine
 NOT_VALIDATED = "estimates not validated"
 VALIDATED_LIBTPU = "0.0.42."
 """A newer compiler fuses otherwise: see evidence/tpu-v5e-compiled/newest."""
-# How copies behave: the four figures that fit 40 public timings of two kernels on a v5e best, by
-# least squares of the relative error (evidence/tpu-v5e-compiled/kernels.md). A stream that is read
-# and written in turn, as an elementwise kernel's, so reaches 82% of the datasheet's bandwidth.
-DMA_LATENCY_NS = 546.0
-READ_SHARE = 0.967
-WRITE_SHARE = 0.709
+# How copies behave: what scripts/fit_copies.py prints, the least squares of the relative error on
+# 40 public timings of two kernels on a v5e (evidence/tpu-v5e-compiled/kernels.md). A stream that
+# is read and written in turn, as an elementwise kernel's, so reaches 80% of the datasheet's
+# bandwidth.
+DMA_LATENCY_NS = 552.0
+READ_SHARE = 0.948
+WRITE_SHARE = 0.696
 # For each stretch of HBM that a strided copy reads or writes, below 8 KiB: from there on the public
 # timings show no cost.
-PIECE_NS = 0.392
+PIECE_NS = 0.295
 
 # Without a public clock a schedule still has cycles, and its waits need some bandwidth per cycle.
 _NOMINAL_CLOCK_GHZ = 1.5

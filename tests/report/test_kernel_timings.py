@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from lab.errors import UserError
 from lab.report import kernel_timings
-from lab.report.kernel_timings import KernelPoint, rank_correlations, summary, table
+from lab.report.kernel_timings import KernelPoint, Order, orders, summary, table
+
+PUBLISHED = Path(__file__).parents[2] / "evidence/tpu-v5e-compiled/kernels.csv"
 
 
 def point(regime: str, measured_ms: float, estimated_ms: float) -> KernelPoint:
@@ -22,12 +25,30 @@ def test_errors_are_given_by_regime_and_for_all() -> None:
     assert found["all"] == (3, pytest.approx(0.5 / 3), pytest.approx(0.3))
 
 
-def test_ranks_fall_where_an_estimate_changes_the_order() -> None:
+def test_an_order_falls_where_an_estimate_changes_it() -> None:
     right = [point("MXU", 1.0, 10.0), point("MXU", 2.0, 20.0), point("MXU", 3.0, 30.0)]
     wrong = [point("MXU", 1.0, 30.0), point("MXU", 2.0, 20.0), point("MXU", 3.0, 10.0)]
-    assert rank_correlations(table(right)) == {"matmul 8192": pytest.approx(1.0)}
-    assert rank_correlations(table(wrong)) == {"matmul 8192": pytest.approx(-1.0)}
-    assert rank_correlations(table(right[:2])) == {}
+    assert orders(table(right)) == {"matmul 8192": Order(pytest.approx(1.0), 3, 3)}
+    assert orders(table(wrong)) == {"matmul 8192": Order(pytest.approx(-1.0), 0, 3)}
+    assert orders(table(right[:2])) == {}
+
+
+def test_timings_that_hardly_differ_have_no_order_to_predict() -> None:
+    close = [point("MXU", 1.0, 10.0), point("MXU", 1.01, 10.0), point("MXU", 1.1, 11.0)]
+    found = orders(table(close))["matmul 8192"]
+    assert (found.right, found.pairs) == (2, 2)
+    assert found.spearman < 1
+
+
+def test_the_published_page_holds_its_promises() -> None:
+    frame = pd.read_csv(PUBLISHED)
+    assert len(frame) == 45
+    for row in summary(frame):
+        assert row["mean"] <= (0.15 if row["regime"] == "all" else 0.25), row
+    found = orders(frame)
+    assert set(found) == {"matmul 8192", "scale 8192"}
+    assert found["matmul 8192"].spearman >= 0.95
+    assert all(order.right >= 0.95 * order.pairs for order in found.values()), found
 
 
 def test_every_timing_has_its_source() -> None:
