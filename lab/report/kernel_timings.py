@@ -25,8 +25,8 @@ from lab.report.jinja import PAGES
 
 SHORT_STEP_CYCLES = 1000
 APART = 0.02
-"""Timings closer than this have no order to predict: blocks of 2048 x 512 and of 512 x 2048, as many
-and as large, are timed 1.3% apart, and nothing that a schedule shows tells them apart."""
+"""Timings closer than this have no order to predict: blocks of 2048 x 512 and of 512 x 2048, as
+many and as large, are timed 1.3% apart, and nothing that a schedule shows tells them apart."""
 
 
 @dataclass(frozen=True)

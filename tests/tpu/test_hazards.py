@@ -84,6 +84,29 @@ def test_an_output_block_that_was_left_is_not_there_to_come_back_to() -> None:
         values(summed((1, 0)))
 
 
+@pytest.mark.parametrize("order", [[0, 0, 1, 1], [0, 1, 0, 1]])
+def test_it_is_found_where_scalars_choose_the_block(order: list[int]) -> None:
+    def kernel(_: Any, x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] * 2
+
+    def index(step: Any, order_ref: Any) -> tuple[Any, int]:
+        return order_ref[step], 0
+
+    def function(x: jax.Array) -> Any:
+        block = pl.BlockSpec((8, 128), index)
+        grid = pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1, grid=(4,), in_specs=[block], out_specs=block
+        )
+        call = pl.pallas_call(kernel, jax.ShapeDtypeStruct(x.shape, x.dtype), grid_spec=grid)
+        return call(jnp.array(order), x)
+
+    if order == [0, 0, 1, 1]:
+        np.testing.assert_array_equal(values(function), 2 * X)
+    else:
+        with pytest.raises(CannotInterpret, match="leaves a block of its output and comes back"):
+            values(function)
+
+
 def test_a_scratch_buffer_does_not_begin_as_zero() -> None:
     def kernel(x_ref: Any, o_ref: Any, sum_ref: Any) -> None:
         sum_ref[...] += x_ref[...]

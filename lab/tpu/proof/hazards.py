@@ -18,24 +18,29 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def needs_waits(params: Mapping[str, Any]) -> bool:
-    """Whether a kernel's results hang on the order of its copies, so that waits must count.
+def copies_itself(params: Mapping[str, Any]) -> bool:
+    """Whether a kernel starts copies of its own, so that its waits must count.
 
     Args:
         params: of a `pallas_call`.
     """
-    return any(_copies(jaxpr) for jaxpr in core.jaxprs_in_params(params)) or _steered(params)
+    return any(map(_copies, core.jaxprs_in_params(params)))
+
+
+def steered(params: Mapping[str, Any]) -> bool:
+    """Whether scalars that are prefetched choose a kernel's blocks."""
+    return bool(params["grid_mapping"].num_index_operands)
 
 
 def left_and_revisited(params: Mapping[str, Any]) -> int | None:
     """The output whose block a kernel leaves and comes back to; None where there is none.
 
-    A TPU writes a block back when the grid moves on and does not read it again. Where scalars steer
-    the grid (`needs_waits`), the interpreter that knows of waits finds it out.
+    A TPU writes a block back when the grid moves on and does not read it again. Of a kernel that is
+    `steered` it is not known before it runs.
     """
     mapping = params["grid_mapping"]
     grid = tuple(mapping.grid)
-    if _steered(params) or not grid or not all(isinstance(size, int) for size in grid):
+    if steered(params) or not grid or not all(isinstance(size, int) for size in grid):
         return None
     steps = np.indices(grid, dtype=np.int32).reshape(len(grid), prod(grid))
     outputs = mapping.block_mappings[mapping.num_inputs :]
@@ -54,8 +59,3 @@ def _copies(jaxpr: core.Jaxpr) -> bool:
         or any(map(_copies, core.jaxprs_in_params(equation.params)))
         for equation in jaxpr.eqns
     )
-
-
-def _steered(params: Mapping[str, Any]) -> bool:
-    """Whether scalars that are prefetched choose the blocks."""
-    return bool(params["grid_mapping"].num_index_operands)

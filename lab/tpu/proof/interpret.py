@@ -28,6 +28,11 @@ _ALSO_KNOWN = frozenset(
     {"pallas_call", "jit", "pjit", "reduce", "split", "square", "clamp", "copy"}
 )
 
+_REVISITED = (
+    "a kernel leaves a block of its output{} and comes back to it, and a TPU does not read such a "
+    "block again: put the grid axes that keep the block last"
+)
+
 # An unrolled kernel is a long program that runs once: to optimise it takes longer than it saves.
 _LONG = 200  # operations inside the kernels
 _QUICK: dict[str, str | bool] = {
@@ -72,26 +77,34 @@ def evaluate(traced: core.ClosedJaxpr, arrays: Sequence[np.ndarray[Any, Any]]) -
             )
     inside = sum(_operations(core.jaxprs_in_params(params)) for params in kernels)
     failures = []
-    # The plain interpreter first: it runs compiled. The other is slow, and makes a copy no sooner
-    # than it is waited for.
-    modes = (True, pltpu.InterpretParams(dma_execution_mode="on_wait"))
-    for mode in modes[any(map(hazards.needs_waits, kernels)) :]:
+    for mode in _modes(kernels):
         try:
             program = jax.jit(core.jaxpr_as_fun(_with_interpreter(traced, mode)))
             compiled = _compiled(program.lower(*arrays), quickly=inside > _LONG)
             return list(jax.block_until_ready(compiled(*arrays)))
         except Exception as error:  # noqa: BLE001 - whatever the interpreter lacks
+            if "Revisited block" in str(error):
+                raise CannotInterpret(_REVISITED.format("")) from None
             failures.append(f"{type(error).__name__}: {_said(error)[:200]}")
     raise CannotInterpret(f"no interpreter runs it: {failures[0]}")
+
+
+def _modes(kernels: Sequence[dict[str, Any]]) -> list[object]:
+    """Interpreters to try in turn.
+
+    The plain one runs compiled. The other is slow, makes a copy no sooner than it is waited for,
+    and sees that a block of an output is left and come back to.
+    """
+    slow = pltpu.InterpretParams(dma_execution_mode="on_wait")
+    if any(map(hazards.copies_itself, kernels)):
+        return [slow]
+    return [slow, True] if any(map(hazards.steered, kernels)) else [True, slow]
 
 
 def _refuse_revisits(params: dict[str, Any]) -> None:
     output = hazards.left_and_revisited(params)
     if output is not None:
-        raise CannotInterpret(
-            f"a kernel leaves a block of its output {output} and comes back to it, and a TPU does "
-            "not read such a block again: put the grid axes that keep the block last"
-        )
+        raise CannotInterpret(_REVISITED.format(f" {output}"))
 
 
 def _said(error: Exception) -> str:
