@@ -7,7 +7,9 @@ from lab import worker
 PROBE_LIMIT_S = 180.0  # the first contact with a TPU takes up to a minute
 
 
-def fitting(platform: str | None, device_kind: str | None, device_count: int | None) -> str:
+def fitting(
+    platform: str | None, device_kind: str | None, device_count: int | None, **_: object
+) -> str:
     """The name of a campaign (conf/campaign) for what jax sees."""
     if platform == "tpu":
         published = device_count == 8 and device_kind in ("TPU v5 lite", "TPU v5e")

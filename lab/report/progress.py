@@ -6,6 +6,7 @@ It works under every launcher, because it asks nobody but the disk.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -17,12 +18,14 @@ from lab import records
 from lab.records import STATUS_FILE, Status
 
 POLL_S = 0.25
+LONG_S = 60  # from here on it is worth saying how long the rest will take
 
 
 class Watcher:
     """Shows on standard error which cells of a sweep are done, and which one runs.
 
-    On a terminal it is a live bar; elsewhere it is one line a finished cell.
+    On a terminal it is a live bar; elsewhere it is one line a finished cell. How long the rest will
+    take is said from the cells so far.
     """
 
     def __init__(
@@ -41,7 +44,8 @@ class Watcher:
         if most is not None:
             cell_ids = [path.parent.name for path in directory.glob(f"*/{STATUS_FILE}")]
         self._paths = {cell_id: directory / cell_id / STATUS_FILE for cell_id in cell_ids}
-        self._finished = set(already)
+        self._finished, self._already = set(already), len(already)
+        self._began = 0.0
         # What an earlier sweep left in cells that are run again says nothing of this one.
         self._stale = {cell_id: _mark(path) for cell_id, path in self._paths.items()}
         self._stop = threading.Event()
@@ -50,6 +54,7 @@ class Watcher:
 
     def start(self) -> None:
         """Begin to watch, in a background thread."""
+        self._began = time.monotonic()
         if self._finished:
             count = f"{len(self._finished)} of {len(self._paths)} cells were done before"
             self._console.print(count, highlight=False)
@@ -75,7 +80,8 @@ class Watcher:
             while True:
                 last = self._stop.is_set()
                 running = self._look(bar if live else None)
-                bar.update(task, completed=len(self._finished), description=running)
+                text = f"{self._left()}  {running}".strip()
+                bar.update(task, completed=len(self._finished), description=text)
                 if last:
                     return
                 self._stop.wait(POLL_S)
@@ -83,6 +89,14 @@ class Watcher:
     @property
     def _total(self) -> int:
         return len(self._paths) if self._most is None else self._most
+
+    def _left(self) -> str:
+        """How long the rest takes if it is like the cells so far; "" for under a minute."""
+        done, elapsed_s = len(self._finished) - self._already, time.monotonic() - self._began
+        if self._most is not None or not done:
+            return ""  # a search may end at any time
+        left_s = elapsed_s / done * (self._total - len(self._finished))
+        return f"about {left_s / 60:,.0f} min left" if left_s >= LONG_S else ""
 
     def _look(self, bar: Progress | None) -> str:
         running = ""
@@ -104,7 +118,8 @@ class Watcher:
             self._finished.add(cell_id)
             reason = escape(f": {status.reason}") if status.reason else ""
             count = f"{len(self._finished):>4}/{self._total}"
-            line = f"{count}  {status.status:<11} {cell_id}{reason}"
+            left = f"  [{said}]" if (said := self._left()) else ""
+            line = f"{count}  {status.status:<11} {cell_id}{reason}{escape(left)}"
             (bar.console if bar else self._console).print(line, highlight=False, soft_wrap=True)
         return running
 
