@@ -40,7 +40,7 @@ format: $(VENV)/.ready ## let ruff format the code
 audit: $(VENV)/.ready ## how often the grader is wrong: every candidate, tables and figures (20 minutes)
 	$(BIN)/python lab/run.py task=audit audit.size=full deadline_s=7200
 
-audit-quick: $(VENV)/.ready ## the same on some candidates (a minute)
+audit-quick: $(VENV)/.ready ## the same on some candidates (two minutes)
 	$(BIN)/python lab/run.py task=audit
 
 mutants: $(VENV)/.ready ## plant known defects in a copy of the grader: its tests must fail
