@@ -165,6 +165,17 @@ def test_poison_that_leaks_into_a_gradient_is_named(fake, small_cases, without):
     assert (record.verdict, record.fault_class) == ("rejected", "poison_leak")
 
 
+def test_a_second_fault_that_is_plain_is_named_beside_the_first(fake, small_cases, without):
+    def leak(call, dq):
+        return dq if np.isfinite(call.v.astype(np.float32)).all() else dq * np.nan
+
+    causal = fake(ask=lambda c: replace(c, causal=False), change=without("dq", leak))
+    record = graded(causal, small_cases)
+    assert (record.verdict, record.fault_class) == ("rejected", "causal_ignored")
+    assert "poison_leak" in record.details["also"]
+    assert graded(fake(ask=causal.ask), small_cases).details["also"] == []
+
+
 def test_group_gradient_of_one_head_is_named(fake, small_cases, without):
     def halved(call, dk):
         return dk / 2 if call.q.shape[1] != call.k.shape[1] else dk
