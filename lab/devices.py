@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 import jax
 
+from lab.records import Device
+
 _PRECISION = "jax_default_matmul_precision"
-
-
-class Device(TypedDict):
-    """The facts of the attached devices."""
-
-    platform: str
-    device_kind: str
-    device_count: int
-    matmul_precision: str
 
 
 def attached() -> Device:
     """Platform and kind of the default device, and how many there are of its platform."""
     device = jax.devices()[0]
-    return {
-        "platform": device.platform,
-        "device_kind": device.device_kind,
-        "device_count": jax.device_count(),
+    return Device(
+        platform=device.platform,
+        device_kind=device.device_kind,
+        device_count=jax.device_count(),
         # The attribute is made at run time, so that type checkers do not see it.
-        "matmul_precision": str(getattr(jax.config, _PRECISION) or "default"),
-    }
+        matmul_precision=str(getattr(jax.config, _PRECISION) or "default"),
+    )

@@ -1,4 +1,6 @@
-"""Run one function in a fresh Python process: JSON in, JSON out, under a deadline.
+"""Run one function in a fresh Python process, under a deadline.
+
+Arguments and answer travel as JSON; the annotations of the function say what they are.
 
 The parent never imports jax. Whatever does, runs here: a cell starts with cold caches, reads its
 own environment flags, cannot take the sweep down with it, and can be stopped when its time is up.
@@ -9,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
-import json
 import os
 import signal
 import subprocess
@@ -18,8 +19,12 @@ import tempfile
 import threading
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
+
+from pydantic import TypeAdapter, validate_call
+from pydantic_core import from_json, to_json
 
 from lab.errors import UnsupportedCell, UserError
 
@@ -53,23 +58,27 @@ class WorkerFailed(Exception):  # noqa: N818 - names what happened to the functi
         self.trace = trace
 
 
+T = TypeVar("T")
+
 _EXPECTED: dict[str, type[Exception]] = {"UserError": UserError, "UnsupportedCell": UnsupportedCell}
 
 
 def call(
     target: str,
-    payload: dict[str, Any],
+    arguments: Mapping[str, object],
+    answer: type[T],
     *,
     deadline_s: float,
     env: dict[str, str] | None = None,
     directory: Path | None = None,
     stop: threading.Event | None = None,
-) -> dict[str, Any]:
-    """Run `target` ("module:function") on `payload` in a new process and return its answer.
+) -> T:
+    """Run `target` ("module:function") in a new process and return its answer.
 
     Args:
-        target: a function that takes one dict and returns one dict, both JSON.
-        payload: its argument.
+        target: a function of the lab's models and dataclasses, or of anything else that JSON holds.
+        arguments: by name.
+        answer: the type that it returns.
         deadline_s: seconds until the process group is killed.
         env: environment variables added to this process's own.
         directory: where the process's output is added to `worker.log`; kept nowhere if None.
@@ -83,19 +92,19 @@ def call(
     """
     with tempfile.TemporaryDirectory(prefix="lab-worker-") as scratch_name:
         scratch = Path(scratch_name)
-        (scratch / "request.json").write_text(json.dumps({"target": target, "payload": payload}))
+        (scratch / "request.json").write_bytes(to_json({"target": target, "given": arguments}))
         log_path = (directory or scratch) / LOG_FILE
         said_before = log_path.stat().st_size if log_path.exists() else 0
         # What it leaves in the temporary directory goes when it goes, however it ends.
         own = {"TMPDIR": scratch_name, **(env or {})}
         code = _run_process(scratch, log_path, own, deadline_s, stop)
         try:
-            reply = json.loads((scratch / "reply.json").read_text())
+            reply = from_json((scratch / "reply.json").read_bytes())
         except (OSError, ValueError):
             log = log_path.read_bytes()[said_before:].decode(errors="replace")
             raise WorkerCrashed(_describe_exit(code), log[-LOG_TAIL_CHARACTERS:]) from None
     if "answer" in reply:
-        return dict(reply["answer"])
+        return TypeAdapter(answer).validate_python(reply["answer"])
     if expected := _EXPECTED.get(reply["expected"]):
         raise expected(reply["message"])
     raise WorkerFailed(reply["type"], reply["message"], reply["traceback"])
@@ -156,11 +165,11 @@ def _die_with_parent(parent_pid: int) -> None:
             os._exit(1)
 
 
-def _answer(request: dict[str, Any]) -> dict[str, Any]:
-    module_name, function_name = request["target"].split(":")
+def _answer(target: str, given: Mapping[str, object]) -> dict[str, object]:
+    module_name, function_name = target.split(":")
     try:
         function = getattr(importlib.import_module(module_name), function_name)
-        return {"answer": function(request["payload"])}
+        return {"answer": validate_call(function)(**given)}
     except Exception as error:  # noqa: BLE001 - every failure travels to the parent as data
         return {
             # By class, not by name: what runs here may define a UserError of its own.
@@ -175,10 +184,9 @@ def main() -> None:
     """The child's program: `python -m lab.worker SCRATCH PARENT_PID`."""
     scratch, parent_pid = Path(sys.argv[1]), int(sys.argv[2])
     _die_with_parent(parent_pid)
-    request = json.loads((scratch / "request.json").read_text())
-    reply = json.dumps(_answer(request))
+    reply = to_json(_answer(**from_json((scratch / "request.json").read_bytes())))
     temporary = scratch / "reply.json.tmp"
-    temporary.write_text(reply)
+    temporary.write_bytes(reply)
     temporary.rename(scratch / "reply.json")
 
 

@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
+from pydantic import TypeAdapter
 
 from lab import records
 from lab.cells import config
 from lab.cells.cell import Cell, Outcome
 from lab.command import compose as command
 from lab.command import runs
-from lab.records import Result, Status
+from lab.records import Device, Result, Status
 
 GATE = {"passed": True, "error": 0.25, "bound": 1.0, "measure": "budgets"}
 STARTED = "2030-01-01T00:00:00.000+00:00"
-CPU = {"platform": "cpu", "device_kind": "cpu", "device_count": 1}
-TPU = {"platform": "tpu", "device_kind": "TPU v5 lite", "device_count": 1}
+CPU = Device(platform="cpu", device_kind="cpu", device_count=1)
+TPU = Device(platform="tpu", device_kind="TPU v5 lite", device_count=1)
 
 
 @functools.cache
@@ -59,23 +60,23 @@ def result(
     *,
     status: str = "done",
     reason: str | None = None,
-    device: dict[str, Any] | None = None,
+    device: Device = CPU,
 ) -> Result:
     """A record of a cell as `lab.command.runs` makes it; interpreted where Pallas meets a CPU."""
-    on = CPU if device is None else device
-    interpret = of.config.kernel["name"].startswith("pallas") and on["platform"] == "cpu"
+    interpret = of.config.kernel["name"].startswith("pallas") and device.platform == "cpu"
+    kind = Result.model_fields[of.task].annotation
     level = "interpreted" if interpret else "measured"
     outcome = Outcome(
-        section=section or {},
+        section=TypeAdapter(kind).validate_python(section),
         evidence=None if of.task in records.LEVEL_FREE_TASKS else level,
         interpret=interpret,
         cache_state="cold",
-        device=on,
+        device=device,
     )
     return runs._result(of, outcome, status, reason, None, STARTED)  # type: ignore[arg-type]
 
 
-def timed(*overrides: str, ms: float, device: dict[str, Any] | None = None) -> Result:
+def timed(*overrides: str, ms: float, device: Device = CPU) -> Result:
     """A done benchmark of the cell that the overrides compose."""
     return result(cell(*overrides), benchmark(ms), device=device)
 

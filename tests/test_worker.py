@@ -22,7 +22,14 @@ ENV = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
 
 
 def call(function: str, directory: Path | None = None, **payload: object) -> dict[str, object]:
-    return worker.call(f"workers:{function}", payload, deadline_s=60, env=ENV, directory=directory)
+    return worker.call(
+        f"workers:{function}",
+        payload,
+        dict[str, object],
+        deadline_s=60,
+        env=ENV,
+        directory=directory,
+    )
 
 
 def is_gone(pid: int) -> bool:
@@ -45,11 +52,12 @@ def test_a_fresh_process_answers_and_its_output_is_kept(tmp_path: Path) -> None:
     done = worker.call(
         "workers:answer",
         {"x": [1, None, "é"]},
+        dict[str, object],
         deadline_s=60,
         env={**ENV, "LAB_TEST_FLAG": "set"},
         directory=tmp_path,
     )
-    assert done["given"] == {"x": [1, None, "é"]}
+    assert done["given"] == [1, None, "é"]
     assert done["flag"] == "set"
     assert done["pid"] != os.getpid()
     assert "LAB_TEST_FLAG" not in os.environ
@@ -61,7 +69,7 @@ def test_a_fresh_process_answers_and_its_output_is_kept(tmp_path: Path) -> None:
 def test_a_deadline_ends_the_process_and_all_it_started(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     with pytest.raises(DeadlineExceeded, match=r"within 5 s \(deadline_s\)"):
-        worker.call("workers:sleep_with_children", {"pids": str(pids)}, deadline_s=5, env=ENV)
+        worker.call("workers:sleep_with_children", {"pids": pids}, object, deadline_s=5, env=ENV)
     started = [int(pid) for pid in pids.read_text().split()]
     assert len(started) == 3
     assert eventually(lambda: all(map(is_gone, started)))
@@ -77,7 +85,9 @@ def test_a_call_that_nobody_waits_for_any_more_is_stopped(tmp_path: Path) -> Non
     waiting.start()
     payload = {"pids": str(pids)}
     with pytest.raises(DeadlineExceeded, match="no longer wanted"):
-        worker.call("workers:sleep_with_children", payload, deadline_s=60, env=ENV, stop=stop)
+        worker.call(
+            "workers:sleep_with_children", payload, object, deadline_s=60, env=ENV, stop=stop
+        )
     waiting.join()
     assert eventually(lambda: all(map(is_gone, map(int, pids.read_text().split()))))
 
@@ -120,7 +130,7 @@ def test_a_worker_dies_with_its_parent(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     program = (
         "from lab import worker; worker.call('workers:sleep_with_children', "
-        f"{{'pids': {str(pids)!r}}}, deadline_s=600)"
+        f"{{'pids': {str(pids)!r}}}, object, deadline_s=600)"
     )
     parent = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, **ENV})
     assert eventually(lambda: pids.exists() and len(pids.read_text().split()) == 3)

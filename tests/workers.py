@@ -19,43 +19,41 @@ class OwnUserError(UserError):
     """A refinement of ours: still a UserError to the parent."""
 
 
-def answer(payload: dict[str, Any]) -> dict[str, Any]:
+def answer(x: list[Any] | None = None) -> dict[str, Any]:
     sys.stdout.write("said on the way\n")
-    return {"pid": os.getpid(), "flag": os.environ.get("LAB_TEST_FLAG"), "given": payload}
+    return {"pid": os.getpid(), "flag": os.environ.get("LAB_TEST_FLAG"), "given": x}
 
 
-def sleep_with_children(payload: dict[str, Any]) -> dict[str, Any]:
+def sleep_with_children(pids: Path) -> None:
     child = subprocess.Popen(SLEEPER)
     grandchild = subprocess.Popen(
         [sys.executable, "-c", f"import subprocess; subprocess.run({SLEEPER})"]
     )
-    Path(payload["pids"]).write_text(f"{os.getpid()} {child.pid} {grandchild.pid}")
+    pids.write_text(f"{os.getpid()} {child.pid} {grandchild.pid}")
     time.sleep(600)
-    return {}
 
 
-def exit_quietly(payload: dict[str, Any]) -> dict[str, Any]:
+def exit_quietly(code: int) -> None:
     os.write(1, b"last words\n")
-    os._exit(payload["code"])
+    os._exit(code)
 
 
-def kill_itself(payload: dict[str, Any]) -> dict[str, Any]:
+def kill_itself(code: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
-    return {}
 
 
-def leave(payload: dict[str, Any]) -> dict[str, Any]:
-    sys.exit(payload["code"])
+def leave(code: int) -> None:
+    sys.exit(code)
 
 
-def no_json(payload: dict[str, Any]) -> dict[str, Any]:
-    return {"a set": {1, 2}}
+def no_json(code: int) -> object:
+    return object()
 
 
-def refuse(payload: dict[str, Any]) -> dict[str, Any]:
+def refuse(kind: str, message: str) -> None:
     kinds = {"user": OwnUserError, "unsupported": UnsupportedCell, "bug": ValueError}
-    raise kinds[payload["kind"]](payload["message"])
+    raise kinds[kind](message)
 
 
-def pretend(payload: dict[str, Any]) -> dict[str, Any]:
+def pretend() -> None:
     raise type("UserError", (Exception,), {})("not ours")

@@ -13,8 +13,7 @@ from typing import Any
 
 from lab.cells import config as lab_config
 from lab.cells.config import LabConfig
-from lab.records import CellNames, StatusName
-from lab.records.model import Model
+from lab.records import CellNames, Device, Evidence, Section, StatusName
 from lab.truth.problems import POLICIES, DtypePolicy, Shape
 
 # Where results are written, and what is done with those that are there, says nothing about what
@@ -44,20 +43,35 @@ _KERNEL_FREE_TASKS = (
 class Outcome:
     """What a task returns: its section of the record, and how the cell went.
 
-    `evidence` is the level (None for tasks that say nothing about a kernel); `device` holds
-    platform, device_kind and device_count as the worker saw them; `regime` is what the inputs
-    were drawn from, if not the configured one. Whether the outcome is the expected one is read
-    from the record itself: see lab/cells/expectations.py.
+    `evidence` is the level (None for tasks that say nothing about a kernel); `device` is as the
+    worker saw it; `regime` is what the inputs were drawn from, if not the configured one. Whether
+    the outcome is the expected one is read from the record itself: see lab/cells/expectations.py.
     """
 
-    section: Model | dict[str, Any]
-    evidence: str | None
+    section: Section | None
+    evidence: Evidence | None
     status: StatusName = "done"
     reason: str | None = None
     interpret: bool | None = None
     cache_state: str | None = None
-    device: dict[str, Any] = field(default_factory=dict)
+    device: Device = field(default_factory=Device)
     regime: str | None = None
+
+    @classmethod
+    def computed(
+        cls,
+        section: Section | None,
+        device: Device,
+        *,
+        interpreted: bool,
+        cache_state: str = "cold",
+        regime: str | None = None,
+        failure: str | None = None,
+    ) -> Outcome:
+        """What a worker computed: interpreted, or measured on its device."""
+        evidence: Evidence = "interpreted" if interpreted else "measured"
+        status: StatusName = "failed" if failure else "done"
+        return cls(section, evidence, status, failure, interpreted, cache_state, device, regime)
 
 
 def without_outputs(plain: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import platform
 import subprocess
 from pathlib import Path
 
-from lab.records import Environment
+from lab.records import Device, Environment
 from lab.worker import PACKAGE_ROOT
 
 # Flags that change what jax and XLA do. Values are recorded; nothing else of the environment is.
@@ -45,7 +45,8 @@ def code_sha256() -> str:
 
 
 @functools.cache
-def _cpu_model() -> str:
+def cpu_model() -> str:
+    """What the processor of this machine calls itself."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -90,14 +91,8 @@ def _governor() -> str | None:
         return None
 
 
-def describe(
-    *,
-    platform_name: str | None,
-    device_kind: str | None,
-    device_count: int | None,
-    matmul_precision: str | None = None,
-) -> Environment:
-    """The environment of a record; the device facts come from the worker that saw the device."""
+def describe(device: Device) -> Environment:
+    """The environment of a record; `device` comes from the worker that saw it."""
     commit, dirty = _commit()
     return Environment(
         python=platform.python_version(),
@@ -107,15 +102,15 @@ def describe(
         hydra=version("hydra-core") or "unknown",
         omegaconf=version("omegaconf") or "unknown",
         numpy=version("numpy") or "unknown",
-        platform=platform_name,
-        device_kind=device_kind,
-        device_count=device_count,
-        cpu_model=_cpu_model(),
+        platform=device.platform,
+        device_kind=device.device_kind,
+        device_count=device.device_count,
+        cpu_model=cpu_model(),
         cpu_count=os.cpu_count() or 1,
         commit=commit,
         dirty=dirty,
         flags={name: os.environ[name] for name in _FLAG_NAMES if os.environ.get(name)},
         memory_bytes=_memory_bytes(),
         governor=_governor(),
-        matmul_precision=matmul_precision,
+        matmul_precision=device.matmul_precision,
     )

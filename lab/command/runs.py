@@ -172,33 +172,27 @@ def _result(
     error: ErrorInfo | None,
     started_at: str,
 ) -> Result:
-    device = outcome.device if outcome else {}
-    section = {cell.task: outcome.section} if outcome and outcome.section else {}
+    outcome = outcome or Outcome(None, None)
     return Result.model_validate(
-        {
-            "schema_version": records.SCHEMA_VERSION,
-            "task": cell.task,
-            "cell_id": cell.id,
-            "status": status,
-            "reason": reason,
-            "evidence": outcome.evidence if outcome else None,
-            "cell": cell.names().model_dump(),
-            "config": cell.plain(),
-            "overrides": list(cell.overrides),
-            "seed": cell.config.seed,
-            "regime": (outcome.regime if outcome else None) or cell.config.regime,
-            "interpret": outcome.interpret if outcome else None,
-            "cache_state": outcome.cache_state if outcome else None,
-            "code_sha256": environment.code_sha256(),
-            "environment": environment.describe(
-                platform_name=device.get("platform"),
-                device_kind=device.get("device_kind"),
-                device_count=device.get("device_count"),
-                matmul_precision=device.get("matmul_precision"),
-            ).model_dump(),
-            "started_at": started_at,
-            "finished_at": now(),
-            "error": error.model_dump() if error else None,
-            **section,
-        }
+        dict(
+            schema_version=records.SCHEMA_VERSION,
+            task=cell.task,
+            cell_id=cell.id,
+            status=status,
+            reason=reason,
+            evidence=outcome.evidence,
+            cell=cell.names(),
+            config=cell.plain(),
+            overrides=list(cell.overrides),
+            seed=cell.config.seed,
+            regime=outcome.regime or cell.config.regime,
+            interpret=outcome.interpret,
+            cache_state=outcome.cache_state,
+            code_sha256=environment.code_sha256(),
+            environment=environment.describe(outcome.device),
+            started_at=started_at,
+            finished_at=now(),
+            error=error,
+            **({cell.task: outcome.section} if outcome.section else {}),
+        )
     )

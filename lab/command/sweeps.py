@@ -168,7 +168,7 @@ def finish(sweep: Sweep) -> int:
     """Aggregate what the sweep's directory holds and show it; the exit code of its cells."""
     sweep.watcher.stop()
     found = _results(sweep)
-    here = environment.describe(platform_name=None, device_kind=None, device_count=None).cpu_model
+    here = environment.cpu_model()
     if any(
         r.benchmark and (r.environment.platform, r.environment.cpu_model) == ("cpu", here)
         for r in found

@@ -9,30 +9,15 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from lab.records import PairingPart
+
 PACKAGES = ("jaxlib", "libtpu")
 # What Pallas says when libtpu is too old for it (jax/_src/pallas/mosaic/lowering.py).
 TOO_OLD = "requires a libtpu version"
-
-
-@dataclass(frozen=True)
-class Part:
-    """One package beside jax: what is installed (None: nothing) and what this jax needs."""
-
-    package: str
-    installed: str | None
-    wanted: str
-
-    @property
-    def fits(self) -> bool | None:
-        """None where nothing is installed."""
-        if self.installed is None:
-            return None
-        return SpecifierSet(self.wanted).contains(self.installed, prereleases=True)
 
 
 def version(package: str) -> str | None:
@@ -53,7 +38,7 @@ def requirements() -> list[str]:
 
 def parts(
     asked: Sequence[str] | None = None, installed: Callable[[str], str | None] = version
-) -> list[Part]:
+) -> list[PairingPart]:
     """Hold jaxlib and libtpu against the pins of the installed jax.
 
     Args:
@@ -65,7 +50,9 @@ def parts(
     for package in PACKAGES:
         pins = [r.specifier for r in found if r.name == package and _for_tpu(r)]
         wanted = ",".join(sorted({str(one) for pin in pins for one in pin}))
-        made.append(Part(package, installed(package), wanted))
+        have = installed(package)
+        fits = None if have is None else SpecifierSet(wanted).contains(have, prereleases=True)
+        made.append(PairingPart(package=package, installed=have, wanted=wanted, fits=fits))
     return made
 
 
@@ -73,7 +60,7 @@ def _for_tpu(requirement: Requirement) -> bool:
     return requirement.marker is None or requirement.marker.evaluate({"extra": "tpu"})
 
 
-def advice(jax: str | None, found: Sequence[Part], *, tpu: bool) -> str | None:
+def advice(jax: str | None, found: Sequence[PairingPart], *, tpu: bool) -> str | None:
     """What to install, with the versions that fit; None if all fits."""
     if jax is None:
         return (

@@ -10,21 +10,20 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from lab.devices import attached
+from lab.doctor import Canary
+from lab.records import Device
 
 
-def devices(payload: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - a worker's interface
+def devices() -> Device:
     """The attached devices, as lab.devices gives them."""
-    return {**attached()}
+    return attached()
 
 
-def canary(payload: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - a worker's interface
+def canary() -> Canary:
     """Compile 2 x + 1 over [16, 128] for the attached device and compare it with NumPy, exactly.
 
     A Pallas kernel on a TPU, the same interpreted on a CPU, and XLA alone on a GPU, where this
     lab's kernels, being TPU kernels, do not run.
-
-    Returns:
-        what: the kind of program; error: the largest difference, which should be 0.
     """
     platform = jax.devices()[0].platform
     x = np.arange(16 * 128, dtype=np.float32).reshape(16, 128)
@@ -41,7 +40,7 @@ def canary(payload: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - a worke
             )
         )
     got = np.asarray(jax.block_until_ready(function(x)))
-    return {"what": what, "error": float(np.max(np.abs(got - (2 * x + 1))))}
+    return Canary(what=what, error=float(np.max(np.abs(got - (2 * x + 1)))))
 
 
 def _kernel(x: Any, out: Any) -> None:  # noqa: ANN401 - references of Pallas

@@ -16,11 +16,11 @@ import jax
 import numpy as np
 
 from lab import devices, programs
-from lab.cells.cell import Cell
-from lab.cells.config import from_plain
+from lab.cells.cell import Cell, Outcome
 from lab.errors import UnsupportedCell
 from lab.grading import gate
 from lab.kernels import Kernel
+from lab.records import CorrectnessCheck, CorrectnessSection
 from lab.truth.problems import (
     AttentionProblem,
     Shape,
@@ -86,15 +86,10 @@ def checks(shape: Shape, scope: str) -> list[Check]:
     return found[:4] + gradients + found[4:]
 
 
-def run_checks(payload: dict[str, Any]) -> dict[str, Any]:
-    """Worker entry: `payload["config"]` is a cell's plain configuration.
-
-    Returns:
-        device (as lab.devices gives it), interpret, and `checks`, records in order.
-    """
-    cell = Cell(from_plain(payload["config"]))
+def run_checks(cell: Cell) -> Outcome:
+    """Worker entry: every check that makes sense in the cell's scope, in order."""
     device = devices.attached()
-    interpret = device["platform"] == "cpu"
+    interpret = device.platform == "cpu"
     kernel = programs.implementation(cell, interpret=interpret)
     runner = _Runner(kernel, cell)
     shape, scope = cell.problem_shape(), cell.config.scope.name
@@ -103,17 +98,15 @@ def run_checks(payload: dict[str, Any]) -> dict[str, Any]:
         if check.name == "softmax_parity" and cell.config.candidate.name != "reference":
             continue  # a candidate gives its attention, not its softmax
         record = runner.run(check, shape, scope)
-        if check.name == "softmax_parity" and record["note"]:
+        if check.name == "softmax_parity" and record.note:
             continue  # so does a fused kernel
         found.append(record)
-    refusals = [record["note"] for record in found if record["note"]]
+    refusals = [record.note for record in found if record.note]
     if len(refusals) == len(found):
         raise UnsupportedCell(refusals[0])
-    return {
-        "device": device,
-        "interpret": interpret and runner.saw_pallas,
-        "checks": found,
-    }
+    return Outcome.computed(
+        CorrectnessSection(checks=found), device, interpreted=interpret and runner.saw_pallas
+    )
 
 
 class _Runner:
@@ -122,10 +115,10 @@ class _Runner:
     def __init__(self, kernel: Kernel, cell: Cell) -> None:
         self._kernel, self._cell = kernel, cell
         self._policy, self._seed = cell.policy(), cell.config.seed
-        self._outputs: dict[str, tuple[Problem, dict[str, np.ndarray[Any, Any]]]] = {}
+        self._outputs: dict[str, tuple[Problem, dict[str, gate.Array]]] = {}
         self.saw_pallas = False
 
-    def run(self, check: Check, shape: Shape, scope: str) -> dict[str, Any]:
+    def run(self, check: Check, shape: Shape, scope: str) -> CorrectnessCheck:
         worst, note = -1.0, None
         for case in check.cases:
             try:
@@ -136,18 +129,18 @@ class _Runner:
             judged = {name: x for name, x in outputs.items() if name in check.results}
             worst = max(worst, gate.check(problem, judged).units)
         finite = math.isfinite(worst)
-        return {
-            "name": check.name,
-            "passed": worst <= 1.0,
-            "error": worst if finite else None,
-            "bound": 1.0,
-            "margin": 1 / worst if finite and worst > 0 else None,
-            "note": note,
-        }
+        return CorrectnessCheck(
+            name=check.name,
+            passed=worst <= 1.0,
+            error=worst if finite else None,
+            bound=1.0,
+            margin=1 / worst if finite and worst > 0 else None,
+            note=note,
+        )
 
     def _compute(
         self, case: Case, shape: Shape, scope: str
-    ) -> tuple[Problem, dict[str, np.ndarray[Any, Any]]]:
+    ) -> tuple[Problem, dict[str, gate.Array]]:
         key = repr(case)
         if key not in self._outputs:
             softmax = case.softmax or scope == "softmax"

@@ -18,6 +18,7 @@ from lab.grading.executor import Answer
 from lab.grading.findings import Finding
 from lab.grading.judge import numeric
 from lab.grading.judge.tiers import DECLARED
+from lab.records.benchmark import Gate
 from lab.truth.problems import AttentionProblem, SoftmaxProblem
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -36,14 +37,14 @@ class Checked:
     head: int | None
     row: int | None
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Gate:
         """The `gate` of a benchmark section."""
-        return {
-            "passed": self.passed,
-            "error": self.units if math.isfinite(self.units) else None,
-            "bound": 1.0,
-            "measure": "worst error in units of the rounding bound (lab/grading/judge/budgets.py)",
-        }
+        return Gate(
+            passed=self.passed,
+            error=self.units if math.isfinite(self.units) else None,
+            bound=1.0,
+            measure="worst error in units of the rounding bound (lab/grading/judge/budgets.py)",
+        )
 
     def describe(self) -> str:
         """One line: how wrong, and where."""

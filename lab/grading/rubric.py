@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lab.cells.cell import Cell
-from lab.cells.config import from_plain
+from lab.cells.cell import Cell, Outcome
 from lab.grading.cases import SUITE
 from lab.grading.engine import grade
 from lab.grading.reproduce import command
@@ -20,6 +19,7 @@ from lab.grading.sandbox.executor import Sandbox
 from lab.grading.sandbox.process import Limits
 from lab.grading.sandbox.seeds import SeedPlan
 from lab.grading.supports import Supports, fit
+from lab.records import Device
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,19 +27,16 @@ if TYPE_CHECKING:
     from lab.grading.cases import Case
     from lab.records import RubricSection
 
+REGIME = "rubric suite"
 
-def grade_shipped(payload: dict[str, Any]) -> dict[str, Any]:
-    """Worker entry for kernels and library candidates; `payload["config"]` is a plain config.
 
-    Returns:
-        `rubric` (the section), device (as lab.devices gives it), interpret.
-    """
+def grade_shipped(cell: Cell) -> Outcome:
+    """Worker entry for kernels and library candidates."""
     from lab import devices, programs
     from lab.grading.executor import InProcess, call_of
 
-    cell = Cell(from_plain(payload["config"]))
     device = devices.attached()
-    interpret = device["platform"] == "cpu"
+    interpret = device.platform == "cpu"
     attention = programs.implementation(cell, interpret=interpret).attention
     executor = InProcess(attention)
     candidate = cell.config.candidate
@@ -53,16 +50,16 @@ def grade_shipped(payload: dict[str, Any]) -> dict[str, Any]:
     first = call_of(SUITE[0].problem(cell.policy(), cell.config.seed), backward=False)
     target = candidate.name if candidate.module else None
     details = _reproduced(section, target, SUITE, cell.config.dtype.name, "required")
-    return {
-        "rubric": {**section.model_dump(mode="json"), "details": details},
-        "device": device,
-        "interpret": interpret and executor.contains_pallas(first),
-    }
+    return Outcome.computed(
+        section.model_copy(update={"details": details}),
+        device,
+        interpreted=interpret and executor.contains_pallas(first),
+        regime=REGIME,
+    )
 
 
-def grade_stranger(payload: dict[str, Any]) -> dict[str, Any]:
+def grade_stranger(cell: Cell) -> Outcome:
     """Worker entry for `candidate=custom`: seeds it cannot know, processes it cannot leave."""
-    cell = Cell(from_plain(payload["config"]))
     candidate = cell.config.candidate
     assert candidate.path is not None
     assert candidate.function is not None
@@ -115,11 +112,12 @@ def grade_stranger(payload: dict[str, Any]) -> dict[str, Any]:
         "seed_plan": {"commitment": commitment, "secret": plan.secret},
         "sandbox": _finite(report.to_json()),
     }
-    return {
-        "rubric": {**section.model_dump(mode="json"), "details": details},
-        "device": {"platform": "cpu", "device_kind": "cpu", "device_count": 1},
-        "interpret": inside,
-    }
+    return Outcome.computed(
+        section.model_copy(update={"details": details}),
+        Device(platform="cpu", device_kind="cpu", device_count=1),
+        interpreted=inside,
+        regime=REGIME,
+    )
 
 
 def _reproduced(

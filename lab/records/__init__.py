@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
@@ -48,6 +48,15 @@ class ErrorInfo(Model):
     type: str
     message: str
     file: str | None
+
+
+class Device(Model):
+    """The attached devices as a worker saw them; null where none was asked."""
+
+    platform: str | None = None
+    device_kind: str | None = None
+    device_count: int | None = None
+    matmul_precision: str | None = None
 
 
 class Environment(Model):
@@ -475,20 +484,22 @@ class TuneSection(Model):
     cases: list[TunedCase]
 
 
-SECTIONS = (
-    "benchmark",
-    "correctness",
-    "rubric",
-    "audit",
-    "compile",
-    "report",
-    "compare",
-    "release",
-    "verify",
-    "doctor",
-    "campaign",
-    "tune",
+Section = (
+    BenchmarkSection
+    | CorrectnessSection
+    | RubricSection
+    | AuditSection
+    | CompileSection
+    | ReportSection
+    | CompareSection
+    | ReleaseSection
+    | VerifySection
+    | DoctorSection
+    | CampaignSection
+    | TuneSection
 )
+# BenchmarkSection is the section of task=benchmark, and so on.
+SECTIONS = tuple(kind.__name__.removesuffix("Section").lower() for kind in get_args(Section))
 # Tasks that say nothing about a kernel, so that no level of evidence applies.
 LEVEL_FREE_TASKS = ("report", "compare", "release", "verify", "doctor", "audit", "campaign", "tune")
 

@@ -6,9 +6,9 @@ was not measured: a field beside it then says why.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from lab.records.model import Model
 
@@ -55,7 +55,10 @@ class Sampling(Model):
 
 
 class Drift(Model):
-    """Change over the run as a share of the median; `p_value` of no trend."""
+    """A trend over the run: the change from first to last as a share of the median.
+
+    `p_value` is that of Kendall's tau between time and sample, for no trend; null if too few.
+    """
 
     share: float
     p_value: float | None
@@ -98,7 +101,7 @@ class Compared(Model):
 class Paired(Compared):
     """The kernel against a baseline; `baseline` is its configuration."""
 
-    baseline: dict[str, Any]
+    baseline: dict[str, JsonValue]
 
 
 class DeviceTime(Model):
@@ -123,7 +126,16 @@ class ProfilerTime(Model):
 
 
 class Conditions(Model):
-    """What else the machine did; see lab/timing/conditions.py."""
+    """Load and company during the samples; a field is null where the system does not tell.
+
+    Attributes:
+        load_before, load_after: the one-minute load average.
+        others_cpu_share: share of all processors that other processes used, 0 to 1.
+        other_workers: other timed or graded cells of this lab that ran when sampling ended.
+        memory_available_bytes: before the samples.
+        foreign_accelerator_processes: other processes that hold the accelerator.
+        parallel_jobs: cells that the launcher runs at a time.
+    """
 
     load_before: float
     load_after: float
@@ -135,7 +147,7 @@ class Conditions(Model):
 
 
 class PhysicalFloor(Model):
-    """The least time by the chip's peaks."""
+    """The least time by the chip's peaks, work over peaks; `source` says where those come from."""
 
     ms: float
     flops: int

@@ -155,10 +155,10 @@ def _timed(timed: BenchmarkSection) -> dict[str, object]:
     compared = timed.paired or timed.control
     row: dict[str, object] = {
         "median_ms": timed.median_ms,
-        "median_lo_ms": summary.interval.lo if summary.interval else None,
-        "median_hi_ms": summary.interval.hi if summary.interval else None,
+        "median_lo_ms": summary.lo_ms,
+        "median_hi_ms": summary.hi_ms,
         "min_ms": summary.min_ms,
-        "iqr_share": (summary.q3_ms - summary.q1_ms) / summary.median_ms,
+        "iqr_share": (summary.q3_ms - summary.q1_ms) / timed.median_ms,
         "samples": len(timed.samples_ms),
         "outliers": summary.outliers,
         "stop_reason": timed.sampling.reason if timed.sampling else None,

@@ -18,6 +18,7 @@ from lab.errors import UserError
 from lab.grading.audit import figures as audit_figures
 from lab.grading.audit import summary as audit
 from lab.grading.cases import SUITE, Case
+from lab.records import AuditSection
 
 # One thread a worker: the workers themselves keep the cores busy.
 WORKER_ENVIRONMENT = {
@@ -78,7 +79,7 @@ def run(cell: Cell, directory: Path) -> Outcome:
     found = audit.Audit(**{name: _frame(name, rows) for name, rows in tables.items()})
     files = write(found, cell.config.audit.size, directory)
     summary = json.loads((directory / "summary.json").read_text())
-    section = {"size": cell.config.audit.size, "summary": summary, "files": files}
+    section = AuditSection(size=cell.config.audit.size, summary=summary, files=files)
     return Outcome(section=section, evidence=None, cache_state="cold", regime="rubric suite")
 
 
@@ -114,7 +115,7 @@ def _trials(
     count = max(workers, -(-len(chosen) // CHUNK))
     chunks = [chosen[i::count] for i in range(count)]
 
-    def one(index: int) -> dict[str, Any]:
+    def one(index: int) -> dict[str, list[Any]]:
         log = directory / f"worker-{index}"
         log.mkdir(exist_ok=True)
         payload = {
@@ -128,7 +129,8 @@ def _trials(
         }
         return worker.call(
             "lab.grading.audit.trials:run",
-            payload,
+            {"payload": payload},
+            dict,
             deadline_s=cell.config.deadline_s,
             directory=log,
             env=WORKER_ENVIRONMENT,

@@ -18,27 +18,14 @@ def run(cell: Cell, directory: Path) -> Outcome:
     cell failed; its samples are kept all the same.
     """
     baseline = cell.config.benchmark.baseline
-    answer = worker.call(
+    return worker.call(
         "lab.timing.measure:measure",
         {
-            "config": cell.plain(),
+            "cell": cell,
             "baseline": None if baseline is None else options.configuration(baseline),
             "parallel_jobs": parallel_jobs(),
         },
+        Outcome,
         deadline_s=cell.config.deadline_s,
         directory=directory,
-    )
-    reason = None
-    if failure := answer.get("gate_failure"):
-        reason = f"not timed, because it is wrong: {failure}"
-    elif impossible := answer.get("impossible"):
-        reason = f"rejected: {impossible}"
-    return Outcome(
-        section=answer.get("benchmark", {}),
-        evidence="interpreted" if answer["interpret"] else "measured",
-        status="failed" if reason else "done",
-        reason=reason,
-        interpret=answer["interpret"],
-        cache_state=answer["cache_state"],
-        device=answer["device"],
     )

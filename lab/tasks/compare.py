@@ -7,6 +7,7 @@ from pathlib import Path
 from lab import records
 from lab.cells.cell import Cell, Outcome
 from lab.errors import UserError
+from lab.records import CompareSection
 from lab.report import before_after
 from lab.report.before_after import Found
 
@@ -32,16 +33,16 @@ def run(cell: Cell, directory: Path) -> Outcome:
     for name, text in files.items():
         records.write_atomically(directory / name, text)
     return Outcome(
-        section={
-            "before": str(settings.before),
-            "after": str(settings.after),
-            "max_regression": settings.max_regression,
-            "threshold": settings.threshold,
-            "cells": [one.model_dump(mode="json") for one in cells],
-            "regressions": sum(one.regression for one in cells),
-            "compared": sum(one.verdict != "missing" for one in cells),
-            "files": list(files),
-        },
+        CompareSection(
+            before=str(settings.before),
+            after=str(settings.after),
+            max_regression=settings.max_regression,
+            threshold=settings.threshold,
+            cells=cells,
+            regressions=sum(one.regression for one in cells),
+            compared=sum(one.verdict != "missing" for one in cells),
+            files=list(files),
+        ),
         evidence=None,
     )
 

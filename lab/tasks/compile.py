@@ -13,7 +13,7 @@ from pathlib import Path
 from lab import records
 from lab.cells.cell import Cell, Outcome
 from lab.errors import UnsupportedCell, UserError
-from lab.records import CompileFiles, CompileSection
+from lab.records import CompileFiles, CompileSection, Device
 from lab.report.compiled import summary
 from lab.tpu import analysis, chips, roofline
 from lab.tpu import record as section
@@ -62,15 +62,15 @@ def run(cell: Cell, directory: Path) -> Outcome:
     records.write_atomically(directory / SUMMARY_FILE, summary(built))
     answer = compiled.answer
     return Outcome(
-        section=built.model_dump(mode="json"),
+        section=built,
         evidence="compiled" if built.estimated_ms is None else "estimated",
         interpret=False,
         cache_state="cold",
-        device={
-            "platform": "tpu",
-            "device_kind": answer.device_kind,
-            "device_count": int(answer.attached),
-        },
+        device=Device(
+            platform="tpu",
+            device_kind=answer.device_kind,
+            device_count=int(answer.attached),
+        ),
     )
 
 

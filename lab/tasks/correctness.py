@@ -10,16 +10,10 @@ from lab.cells.cell import Cell, Outcome
 
 def run(cell: Cell, directory: Path) -> Outcome:
     """Run every check that makes sense in the cell's scope, in a fresh process."""
-    answer = worker.call(
+    return worker.call(
         "lab.grading.correctness:run_checks",
-        {"config": cell.plain()},
+        {"cell": cell},
+        Outcome,
         deadline_s=cell.config.deadline_s,
         directory=directory,
-    )
-    return Outcome(
-        section={"checks": answer["checks"]},
-        evidence="interpreted" if answer["interpret"] else "measured",
-        interpret=answer["interpret"],
-        cache_state="cold",
-        device=answer["device"],
     )

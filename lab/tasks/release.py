@@ -24,7 +24,7 @@ def run(cell: Cell, directory: Path) -> Outcome:  # noqa: ARG001 - writes to rel
         pages=Path(asked.evidence) if asked.evidence else None,
     )
     if built.refused:
-        return Outcome({}, evidence=None, status="failed", reason=_refusal(built))
+        return Outcome(None, evidence=None, status="failed", reason=_refusal(built))
     section = ReleaseSection(
         profile=built.profile, out=asked.out, records=built.records, files=built.files
     )

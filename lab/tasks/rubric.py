@@ -39,22 +39,16 @@ def run(cell: Cell, directory: Path) -> Outcome:
     if cell.config.scope.name != "attention":
         raise UnsupportedCell("the rubric grades attention, not the softmax alone")
     custom = cell.config.candidate.kind == "custom"
-    answer = worker.call(
+    outcome = worker.call(
         f"lab.grading.rubric:{'grade_stranger' if custom else 'grade_shipped'}",
-        {"config": cell.plain()},
+        {"cell": cell},
+        Outcome,
         deadline_s=cell.config.deadline_s,
         directory=directory,
         env=SINGLE_THREADED,
     )
-    section = RubricSection.model_validate(answer["rubric"])
     title = scorecard.title(cell.id, cell.plain()["candidate"])
     declared = verdict_is_declared(cell.plain()["candidate"])
-    scorecard.write(section, title, directory / SCORECARD, declared=declared)
-    return Outcome(
-        section=answer["rubric"],
-        evidence="interpreted" if answer["interpret"] else "measured",
-        interpret=answer["interpret"],
-        cache_state="cold",
-        device=answer["device"],
-        regime="rubric suite",
-    )
+    assert isinstance(outcome.section, RubricSection)
+    scorecard.write(outcome.section, title, directory / SCORECARD, declared=declared)
+    return outcome

@@ -6,40 +6,16 @@ import os
 import shutil
 import subprocess
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
+
+from lab.records.benchmark import Conditions
 
 BUSY_SHARE = 0.25
 """Others that use more of the processors than this disturb a measurement."""
 _WORKER = "lab.worker"
 _ACCELERATORS = ("/dev/accel", "/dev/vfio/")
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """Load and company during the samples; a field is null where the system does not tell.
-
-    Attributes:
-        load_before, load_after: the one-minute load average.
-        others_cpu_share: share of all processors that other processes used, 0 to 1.
-        other_workers: other timed or graded cells of this lab that ran when sampling ended.
-        memory_available_bytes: before the samples.
-        foreign_accelerator_processes: other processes that hold the accelerator.
-    """
-
-    load_before: float
-    load_after: float
-    others_cpu_share: float | None
-    other_workers: int
-    memory_available_bytes: int
-    foreign_accelerator_processes: int | None
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON values."""
-        return asdict(self)
 
 
 class Watch:
@@ -50,11 +26,12 @@ class Watch:
         self._memory = int(psutil.virtual_memory().available)
         self._busy_s, self._own_s, self._at_s = _busy_s(), _own_s(), time.monotonic()
 
-    def conditions(self, platform: str) -> Conditions:
+    def conditions(self, platform: str, parallel_jobs: int = 1) -> Conditions:
         """What was seen between the two looks.
 
         Args:
             platform: jax's name of the accelerator's platform.
+            parallel_jobs: cells that the launcher runs at a time.
         """
         elapsed_s = time.monotonic() - self._at_s
         share = None
@@ -68,6 +45,7 @@ class Watch:
             other_workers=_other_workers(),
             memory_available_bytes=self._memory,
             foreign_accelerator_processes=_foreign(platform),
+            parallel_jobs=parallel_jobs,
         )
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from lab.records.benchmark import DeviceTime, ProfilerTime
 from lab.timing import chain, trace
 from lab.timing.chain import Chain, NotChained
 from lab.timing.clock import synchronised
@@ -16,29 +15,6 @@ from lab.timing.statistics import median_interval
 
 LEAST_ROUNDS, MOST_ROUNDS, ROUNDS_S = 6, 20, 2.0
 MOST_TRACED, TRACED_S = 20, 1.0
-
-
-@dataclass(frozen=True)
-class Chained:
-    """Samples of chained calls: each is a dispatch of all calls less one of none, over calls."""
-
-    calls: int
-    full_ms: list[float]
-    empty_ms: list[float]
-    call_ms: list[float]
-
-    def plain(self) -> dict[str, Any]:
-        """The `device` of a benchmark section."""
-        interval = median_interval(self.call_ms)
-        return {
-            "inner_calls": self.calls,
-            "full_ms": self.full_ms,
-            "empty_ms": self.empty_ms,
-            "samples_ms": self.call_ms,
-            "median_ms": float(np.median(self.call_ms)),
-            "lo_ms": interval.lo if interval else None,
-            "hi_ms": interval.hi if interval else None,
-        }
 
 
 class Recorder:
@@ -53,13 +29,18 @@ class Recorder:
         self._samples.append(self._chain.sample())
         return self._samples[-1].call_ms
 
-    def chained(self) -> Chained:
+    def time(self) -> DeviceTime:
         """All samples so far."""
-        return Chained(
-            self._chain.calls,
-            [s.full_ms for s in self._samples],
-            [s.empty_ms for s in self._samples],
-            [s.call_ms for s in self._samples],
+        calls_ms = [s.call_ms for s in self._samples]
+        interval = median_interval(calls_ms)
+        return DeviceTime(
+            inner_calls=self._chain.calls,
+            full_ms=[s.full_ms for s in self._samples],
+            empty_ms=[s.empty_ms for s in self._samples],
+            samples_ms=calls_ms,
+            median_ms=float(np.median(calls_ms)),
+            lo_ms=interval.lo if interval else None,
+            hi_ms=interval.hi if interval else None,
         )
 
 
@@ -72,7 +53,7 @@ def compile_for(ready: Ready, floor_ms: float) -> Chain | str:
         return str(problem)
 
 
-def sampled(made: Chain) -> Chained:
+def sampled(made: Chain) -> DeviceTime:
     """A few rounds of chained calls, within about two seconds."""
     record = Recorder(made)
     begun = time.monotonic()
@@ -80,23 +61,15 @@ def sampled(made: Chain) -> Chained:
     while taken < LEAST_ROUNDS or (taken < MOST_ROUNDS and time.monotonic() - begun < ROUNDS_S):
         record()
         taken += 1
-    return record.chained()
+    return record.time()
 
 
-def traced(ready: Ready, latency_ms: float) -> dict[str, Any] | None:
-    """The `profiler` of a benchmark section; None where the trace names no ops of the program."""
+def traced(ready: Ready, latency_ms: float) -> ProfilerTime | None:
+    """Device time by the profiler; None where the trace names no ops of the program."""
     calls = round(min(max(TRACED_S * 1e3 / max(latency_ms, 1e-3), 1), MOST_TRACED))
 
     def run() -> None:
         for _ in range(calls):
             synchronised(ready.call)
 
-    found = trace.traced(run, calls=calls, module=trace.module_name(ready.hlo))
-    if found is None:
-        return None
-    return {
-        "call_ms": found.call_ms,
-        "calls": found.calls,
-        "events": found.events,
-        "plane": found.plane,
-    }
+    return trace.traced(run, calls=calls, module=trace.module_name(ready.hlo))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
+
+from lab.records.benchmark import Drift, Noise
 
 DRIFT_P = 0.01
 DRIFT_SHARE = 0.05
@@ -15,42 +16,23 @@ LEAST = 10
 """Fewer samples show neither."""
 
 
-@dataclass(frozen=True)
-class Drift:
-    """A trend over the run: the change from first to last as a share of the median.
-
-    `p_value` is that of Kendall's tau between time and sample, for no trend; null if too few.
-    """
-
-    share: float
-    p_value: float | None
-    detected: bool
-
-
-@dataclass(frozen=True)
-class Noise:
-    """The interquartile range as a share of the median."""
-
-    iqr_share: float
-    detected: bool
-
-
 def drift(samples: Sequence[float]) -> Drift:
     """Look for a trend: unlikely by chance (p < 0.01) and large enough to matter (5 percent).
 
     The slope is the median of all pairs' slopes (Theil and Sen), which outliers do not move.
     """
     if len(samples) < LEAST or min(samples) == max(samples):
-        return Drift(0.0, None, False)
+        return Drift(share=0.0, p_value=None, detected=False)
     order = np.arange(len(samples))
     slope = float(stats.theilslopes(samples, order).slope)
     share = slope * (len(samples) - 1) / float(np.median(samples))
     p_value = float(stats.kendalltau(order, samples).pvalue)
-    return Drift(share, p_value, p_value < DRIFT_P and abs(share) > DRIFT_SHARE)
+    detected = p_value < DRIFT_P and abs(share) > DRIFT_SHARE
+    return Drift(share=share, p_value=p_value, detected=detected)
 
 
 def noise(samples: Sequence[float]) -> Noise:
     """Call samples noisy whose middle half spans over a tenth of their median."""
     q1, median, q3 = np.percentile(samples, [25, 50, 75])
     share = float((q3 - q1) / median)
-    return Noise(share, len(samples) >= LEAST and share > NOISY_IQR)
+    return Noise(iqr_share=share, detected=len(samples) >= LEAST and share > NOISY_IQR)

@@ -8,18 +8,20 @@ chip's peaks allow is rejected.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
+from pydantic import JsonValue
 
 from lab import devices, programs
-from lab.cells.cell import Cell
-from lab.cells.config import BenchmarkConfig, CandidateConfig, from_plain
+from lab.cells.cell import Cell, Outcome
+from lab.cells.config import BenchmarkConfig, CandidateConfig
 from lab.errors import UnsupportedCell
 from lab.grading import gate
+from lab.records.benchmark import BenchmarkSection, Gate, PhysicalFloor, Recheck
 from lab.timing import budget, peaks, physical, prepare, summaries
 from lab.timing import device as device_time
 from lab.timing.clock import synchronised
@@ -36,43 +38,52 @@ class _Wrong(Exception):  # noqa: N818 - names what the results are
     """Results that fail the gate; the message says how."""
 
 
-def measure(payload: dict[str, Any]) -> dict[str, Any]:
+def measure(
+    cell: Cell, baseline: dict[str, JsonValue] | None = None, parallel_jobs: int = 1
+) -> Outcome:
     """Worker entry.
 
     Args:
-        payload: `config`, a cell's plain configuration; `baseline`, that of the kernel it is
-            compared with, or null; `parallel_jobs`, how many cells the launcher runs at a time.
+        cell: what is timed.
+        baseline: the configuration of the kernel that it is compared with.
+        parallel_jobs: how many cells the launcher runs at a time.
 
     Returns:
-        device (as lab.devices gives it), interpret, pallas, cache_state; and either `benchmark`
-        (the section of the record, milliseconds) or `gate_failure` (the reason). With `benchmark`
-        there may be `impossible`, the reason why its time is rejected.
+        failed where a result is wrong, and where a time is rejected; that keeps its section.
     """
-    cell = Cell(from_plain(payload["config"]))
     device = jax.devices()[0]
-    on_cpu = device.platform == "cpu"
-    facts: dict[str, Any] = {
-        "device": devices.attached(),
-        "cache_state": _cache_state(),
-    }
-    built = _programs(cell, payload.get("baseline"), device.platform)
-    interpreted = on_cpu and any(programs.uses_pallas(program) for program in built.values())
-    facts["interpret"] = interpreted
+    built = _programs(cell, baseline, device.platform)
+    interpreted = device.platform == "cpu" and any(map(programs.uses_pallas, built.values()))
     if interpreted and cell.config.benchmark.time == "device":
         raise UnsupportedCell(f"benchmark.time=device: {INTERPRETED}")
     arrays, transfer_ms = prepare.transfer(built["kernel"], device)
     ready = {name: prepare.ready(program, arrays) for name, program in built.items()}
+    outcome = functools.partial(
+        Outcome.computed,
+        device=devices.attached(),
+        interpreted=interpreted,
+        cache_state=_cache_state(),
+    )
     try:
         checked = {name: _gated(name, one, one.first) for name, one in ready.items()}
-        section = _section(cell, ready, payload, interpreted=interpreted)
+        section = _section(
+            cell,
+            ready,
+            baseline,
+            transfer_ms=transfer_ms,
+            gate=checked["kernel"].record(),
+            floor=peaks.physical_floor(cell, device.device_kind),
+            interpreted=interpreted,
+            parallel_jobs=parallel_jobs,
+        )
     except _Wrong as wrong:
-        return {**facts, "gate_failure": str(wrong)}
-    section |= {"transfer_ms": transfer_ms, "gate": checked["kernel"].record()}
-    return {**facts, "benchmark": section, **_rejected(cell, section, device.device_kind)}
+        return outcome(None, failure=f"not timed, because it is wrong: {wrong}")
+    impossible = _impossible(section)
+    return outcome(section, failure=f"rejected: {impossible}" if impossible else None)
 
 
 def _programs(
-    cell: Cell, baseline: dict[str, Any] | None, platform: str
+    cell: Cell, baseline: dict[str, JsonValue] | None, platform: str
 ) -> dict[Name, programs.Program]:
     """The programs to be timed, all on the kernel's own inputs."""
     interpret = platform == "cpu"
@@ -92,53 +103,67 @@ def _programs(
 
 
 def _section(
-    cell: Cell, ready: dict[Name, Ready], payload: dict[str, Any], *, interpreted: bool
-) -> dict[str, Any]:
+    cell: Cell,
+    ready: dict[Name, Ready],
+    baseline: dict[str, JsonValue] | None,
+    *,
+    transfer_ms: float,
+    gate: Gate,
+    floor: PhysicalFloor | str,
+    interpreted: bool,
+    parallel_jobs: int,
+) -> BenchmarkSection:
     settings, kernel = cell.config.benchmark, ready["kernel"]
     contest = Contest(ready, prepare.empty(kernel.arrays, len(kernel.program.results)))
     warmups, rule = budget.of(settings, programs=len(ready))
     warmups_ms = contest.warm_up(warmups, 0.0 if settings.quick else settings.warmup_ms)
-    floor_ms = min(contest.floor_sample() for _ in range(5))
+    dispatch_ms = min(contest.floor_sample() for _ in range(5))
     no_device = _no_device_time(settings, interpreted=interpreted)
     if settings.time == "device":
-        _chain_all(contest, floor_ms)
+        _chain_all(contest, dispatch_ms)
     watch = Watch()
     blocks = contest.sample(rule, cell.config.seed)
-    floors_ms = blocks.samples_ms["floor"]
-    section = {
-        **dataclasses.asdict(kernel.phases),
-        "warmups_ms": warmups_ms,
-        "used": settings.time,
-        **summaries.sampled(blocks, rule),
-        **summaries.compared(blocks, settings.threshold, payload.get("baseline")),
-        "dispatch_floor_ms": float(np.median(floors_ms)),
-        "floor_samples_ms": floors_ms,
-        "devices_used": _devices_used(kernel),
-        "peak_bytes": kernel.peak_bytes(),
-    }
+    sampled = summaries.sampled(blocks, rule)
     last: dict[str, list[jax.Array]] = {n: list(x) for n, x in contest.last.items()}
+    chained, latency_ms = None, None
     if settings.time == "device":
-        section["device"] = contest.chains["kernel"].chained().plain()
-        section["latency_ms"] = [synchronised(kernel.call)[1] for _ in range(settings.samples)]
+        chained = contest.chains["kernel"].time()
+        latency_ms = [synchronised(kernel.call)[1] for _ in range(settings.samples)]
         last["kernel"] = list(kernel.call())
     elif no_device is None:
-        made = device_time.compile_for(kernel, floor_ms)
+        made = device_time.compile_for(kernel, dispatch_ms)
         if isinstance(made, str):
             no_device = made
         else:
-            section["device"] = device_time.sampled(made).plain()
+            chained = device_time.sampled(made)
             last["chain"] = list(made.run(made.calls)[0])
-    section["no_device_time"] = None if "device" in section else no_device
+    profiler = None
     if not interpreted and not settings.quick and settings.device_time:
-        latency_ms = float(np.median(section.get("latency_ms") or section["samples_ms"]))
-        section["profiler"] = device_time.traced(kernel, latency_ms)
-    section["conditions"] = {
-        **watch.conditions(jax.devices()[0].platform).plain(),
-        "parallel_jobs": payload.get("parallel_jobs", 1),
-    }
-    section["flags"] = summaries.flags(section, floors_ms)
-    section["recheck"] = _rechecked(ready, last)
-    return section
+        usual_ms = float(np.median(latency_ms or sampled["samples_ms"]))
+        profiler = device_time.traced(kernel, usual_ms)
+    floors_ms = blocks.samples_ms["floor"]
+    section = BenchmarkSection(
+        transfer_ms=transfer_ms,
+        **dataclasses.asdict(kernel.phases),
+        warmups_ms=warmups_ms,
+        used=settings.time.value,
+        **sampled,
+        **summaries.compared(blocks, settings.threshold, baseline),
+        dispatch_floor_ms=float(np.median(floors_ms)),
+        floor_samples_ms=floors_ms,
+        latency_ms=latency_ms,
+        device=chained,
+        no_device_time=None if chained else no_device,
+        profiler=profiler,
+        physical_floor=None if isinstance(floor, str) else floor,
+        no_physical_floor=floor if isinstance(floor, str) else None,
+        peak_bytes=kernel.peak_bytes(),
+        devices_used=_devices_used(kernel),
+        conditions=watch.conditions(jax.devices()[0].platform, parallel_jobs),
+        gate=gate,
+        recheck=_rechecked(ready, last),
+    )
+    return section.model_copy(update={"flags": summaries.flags(section)})
 
 
 def _no_device_time(settings: BenchmarkConfig, *, interpreted: bool) -> str | None:
@@ -166,7 +191,7 @@ def _gated(what: str, ready: Ready, results: Sequence[jax.Array]) -> gate.Checke
     return checked
 
 
-def _rechecked(ready: dict[Name, Ready], last: dict[str, list[jax.Array]]) -> dict[str, Any]:
+def _rechecked(ready: dict[Name, Ready], last: dict[str, list[jax.Array]]) -> Recheck:
     """Judge what was timed last. Not every device repeats its bits; other bits may be right."""
     same, worst = True, 0.0
     for name, results in last.items():
@@ -175,23 +200,19 @@ def _rechecked(ready: dict[Name, Ready], last: dict[str, list[jax.Array]]) -> di
             same = False
             what = "the last timed call" if name == "kernel" else f"the last timed {name} call"
             worst = max(worst, _gated(what, one, results).units)
-    return {"same_bits": same, "error": None if same else worst}
+    return Recheck(same_bits=same, error=None if same else worst)
 
 
-def _rejected(cell: Cell, section: dict[str, Any], device_kind: str) -> dict[str, str]:
-    """`impossible`, if a time is; the floor goes into the section."""
-    floor = peaks.physical_floor(cell, device_kind)
-    if isinstance(floor, str):
-        section["physical_floor"], section["no_physical_floor"] = None, floor
-        return {}
-    section["physical_floor"] = {**dataclasses.asdict(floor), "ms": floor.ms}
-    by_device = section["used"] == "device"
-    reasons = [physical.impossible("the median", section["median_ms"], floor, hot=by_device)]
-    if section.get("device") and not by_device:
-        ms = section["device"]["median_ms"]
-        reasons.append(physical.impossible("the device time", ms, floor, hot=True))
-    found = [reason for reason in reasons if reason]
-    return {"impossible": found[0]} if found else {}
+def _impossible(section: BenchmarkSection) -> str | None:
+    """Why a time of the section is none, if one is."""
+    floor, by_device = section.physical_floor, section.used == "device"
+    if floor is None:
+        return None
+    reason = physical.impossible("the median", section.median_ms, floor, hot=by_device)
+    if reason is None and section.device and not by_device:
+        ms = section.device.median_ms
+        reason = physical.impossible("the device time", ms, floor, hot=True)
+    return reason
 
 
 def _devices_used(ready: Ready) -> int:

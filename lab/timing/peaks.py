@@ -6,7 +6,8 @@ from omegaconf import OmegaConf
 
 from lab.cells.cell import Cell
 from lab.cells.config import config_directory
-from lab.timing.physical import PhysicalFloor
+from lab.records.benchmark import PhysicalFloor
+from lab.timing import physical
 from lab.tpu import roofline
 
 
@@ -24,7 +25,7 @@ def physical_floor(cell: Cell, device_kind: str) -> PhysicalFloor | str:
             shape, policy = cell.problem_shape(), cell.policy()
             direction = str(cell.config.direction)
             work = roofline.work(shape, policy, cell.config.scope.name, direction)
-            return PhysicalFloor(
+            return physical.floor(
                 flops=work.flops,
                 hbm_bytes=work.hbm_bytes,
                 peak_tflops=float(chip.bf16_tflops),

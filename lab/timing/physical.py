@@ -5,36 +5,24 @@ Such times come from an output that was never waited for, or from work that a co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from lab.records.benchmark import PhysicalFloor
 
 TOLERANCE = 0.98
 """Peaks are rounded on datasheets, and clocks may boost: two percent below is not impossible."""
 
 
-@dataclass(frozen=True)
-class PhysicalFloor:
-    """Work over peaks; `source` says where the peaks come from."""
-
-    flops: int
-    hbm_bytes: int
-    peak_tflops: float
-    peak_hbm_gb_s: float
-    source: str
-
-    @property
-    def compute_ms(self) -> float:
-        """FLOP / (TFLOP/s)."""
-        return self.flops / self.peak_tflops * 1e-9
-
-    @property
-    def memory_ms(self) -> float:
-        """B / (GB/s)."""
-        return self.hbm_bytes / self.peak_hbm_gb_s * 1e-6
-
-    @property
-    def ms(self) -> float:
-        """The larger of the two."""
-        return max(self.compute_ms, self.memory_ms)
+def floor(
+    *, flops: int, hbm_bytes: int, peak_tflops: float, peak_hbm_gb_s: float, source: str
+) -> PhysicalFloor:
+    """Work over peaks: the larger of the arithmetic's time and the memory's."""
+    return PhysicalFloor(
+        ms=max(flops / peak_tflops * 1e-9, hbm_bytes / peak_hbm_gb_s * 1e-6),
+        flops=flops,
+        hbm_bytes=hbm_bytes,
+        peak_tflops=peak_tflops,
+        peak_hbm_gb_s=peak_hbm_gb_s,
+        source=source,
+    )
 
 
 def impossible(what: str, ms: float, floor: PhysicalFloor, *, hot: bool) -> str | None:
@@ -47,8 +35,9 @@ def impossible(what: str, ms: float, floor: PhysicalFloor, *, hot: bool) -> str 
         hot: calls follow one another on the device, so that arrays may stay in its fast memory;
             then only the arithmetic must take its time.
     """
-    by_memory = not hot and floor.memory_ms > floor.compute_ms
-    least_ms = floor.memory_ms if by_memory else floor.compute_ms
+    compute_ms = floor.flops / floor.peak_tflops * 1e-9  # FLOP / (TFLOP/s)
+    by_memory = not hot and floor.ms > compute_ms
+    least_ms = floor.ms if by_memory else compute_ms
     if ms >= TOLERANCE * least_ms:
         return None
     if by_memory:

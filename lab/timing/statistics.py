@@ -12,6 +12,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lab.records.benchmark import Summary
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -19,19 +21,6 @@ class Interval:
 
     lo: float
     hi: float
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Order statistics of samples in milliseconds."""
-
-    median_ms: float
-    interval: Interval | None
-    q1_ms: float
-    q3_ms: float
-    min_ms: float
-    max_ms: float
-    outliers: int
 
 
 def median_interval(samples: Sequence[float], *, confidence: float = 0.95) -> Interval | None:
@@ -48,7 +37,7 @@ def median_interval(samples: Sequence[float], *, confidence: float = 0.95) -> In
 
 
 def summarise(samples: Sequence[float]) -> Summary:
-    """Median and its interval, quartiles (linear interpolation), extremes, outliers counted."""
+    """The median's interval, quartiles (linear interpolation), extremes, outliers counted."""
     ordered = sorted(samples)
     if len(ordered) == 1:
         q1 = q3 = ordered[0]
@@ -56,9 +45,10 @@ def summarise(samples: Sequence[float]) -> Summary:
         q1, _, q3 = statistics.quantiles(ordered, n=4, method="inclusive")
     # Equal samples may give quartiles that differ by rounding; such samples are no outliers.
     reach = 1.5 * (q3 - q1) + 1e-9 * statistics.median(ordered)
+    interval = median_interval(ordered)
     return Summary(
-        median_ms=statistics.median(ordered),
-        interval=median_interval(ordered),
+        lo_ms=interval.lo if interval else None,
+        hi_ms=interval.hi if interval else None,
         q1_ms=q1,
         q3_ms=q3,
         min_ms=ordered[0],

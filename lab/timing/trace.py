@@ -10,28 +10,19 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
 from jax.profiler import ProfileData
 
+from lab.records.benchmark import ProfilerTime
+
 Span = tuple[float, float]
 """Begin and end of an event, in nanoseconds."""
 
 
-@dataclass(frozen=True)
-class TraceTime:
-    """Milliseconds of one call by the trace, and what they were counted from."""
-
-    call_ms: float
-    calls: int
-    events: int
-    plane: str
-
-
-def traced(run: Callable[[], object], *, calls: int, module: str) -> TraceTime | None:
+def traced(run: Callable[[], object], *, calls: int, module: str) -> ProfilerTime | None:
     """Run under the profiler; None where the platform's trace names no ops of the module.
 
     Args:
@@ -49,7 +40,8 @@ def traced(run: Callable[[], object], *, calls: int, module: str) -> TraceTime |
     if not found:
         return None
     plane, of_module = found
-    return TraceTime(union_ns(of_module) / calls / 1e6, calls, len(of_module), plane)
+    call_ms = union_ns(of_module) / calls / 1e6
+    return ProfilerTime(call_ms=call_ms, calls=calls, events=len(of_module), plane=plane)
 
 
 def module_spans(directory: Path, modules: set[str]) -> dict[str, tuple[str, list[Span]]]:

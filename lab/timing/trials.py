@@ -66,7 +66,7 @@ def verdict_of(kernel: Program, baseline: Program, seed: int) -> tuple[str, floa
     contest = Contest(ready, prepare.empty(arrays, 1))  # type: ignore[arg-type]  # names as literals
     contest.warm_up(warmups, settings.warmup_ms)
     found = summaries.compared(contest.sample(rule, seed), settings.threshold, {})
-    return str(found["verdict"]), float(found["paired"]["ratio"])
+    return found["verdict"], found["paired"].ratio
 
 
 def trials(kind: str, count: int) -> Iterator[tuple[str, float]]:

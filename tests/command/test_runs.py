@@ -15,12 +15,12 @@ from lab.cells import environment
 from lab.cells.cell import Cell, Outcome
 from lab.command import runs
 from lab.errors import UnsupportedCell, UserError
-from lab.records import Result, Status
+from lab.records import BenchmarkSection, Result, Status
 from lab.worker import DeadlineExceeded, WorkerCrashed, WorkerFailed
 
 Task = Callable[[Cell, Path], Outcome]
 Install = Callable[[Task], None]
-SECTION = samples.benchmark(1.0)
+SECTION = BenchmarkSection.model_validate(samples.benchmark(1.0))
 
 
 @pytest.fixture
@@ -146,9 +146,10 @@ def test_what_must_stop_the_command_leaves_a_record_first(
 @pytest.mark.parametrize(
     ("section", "word"),
     [
-        ({**SECTION, "median_ms": float("nan")}, "ValidationError"),
-        ({**SECTION, "colour": "blue"}, "ValidationError"),
-        ({}, "ValidationError"),
+        ({**dict(SECTION), "median_ms": float("nan")}, "ValidationError"),
+        ({**dict(SECTION), "colour": "blue"}, "ValidationError"),
+        (SECTION.model_copy(update={"median_ms": float("nan")}), "ValueError"),
+        (None, "ValidationError"),
     ],
 )
 def test_an_answer_that_fits_no_record_is_a_failure(
@@ -165,7 +166,7 @@ def test_an_answer_that_fits_no_record_is_a_failure(
 def test_a_gate_that_fails_is_a_failed_record_with_its_level(
     tmp_path: Path, install: Install
 ) -> None:
-    outcome = Outcome({}, "measured", status="failed", reason="wrong", device=samples.CPU)
+    outcome = Outcome(None, "measured", status="failed", reason="wrong", device=samples.CPU)
     install(lambda _, __: outcome)
     result = runs.run(samples.cell(), tmp_path)
     assert (result.status, result.reason, result.evidence) == ("failed", "wrong", "measured")

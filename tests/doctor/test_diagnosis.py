@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from lab import worker
-from lab.doctor import pairing
-from lab.records import DoctorSection
+from lab.doctor import Canary, pairing
+from lab.records import Device, DoctorSection
 from lab.tasks import doctor
 
 ASKED = [
@@ -32,21 +30,19 @@ def look(
     on: str | None = "tpu",
     device: tuple[str, int] | None = ("TPU v5 lite", 8),
     jax: str | None = "0.10.2",
-    canary: dict[str, Any] | None = None,
+    canary: Canary | None = None,
     problem: str | None = None,
 ) -> DoctorSection:
     return doctor.diagnose(
         jax=jax,
         parts=pairing.parts(ASKED, installed.get),
-        seen={"platform": on, "device_kind": device[0], "device_count": device[1]}
-        if device
-        else {},
-        canary=canary or {},
+        seen=Device(platform=on, device_kind=device[0], device_count=device[1]) if device else None,
+        canary=canary,
         problem=problem,
     )
 
 
-RIGHT = {"what": "Pallas kernel", "error": 0.0}
+RIGHT = Canary(what="Pallas kernel", error=0.0)
 
 
 def test_a_fitting_tpu_is_ready_for_the_campaign() -> None:
@@ -77,7 +73,7 @@ def test_another_tpu_has_a_campaign_too() -> None:
 
 
 def test_wrong_values_are_not_ready() -> None:
-    found = look(GOOD, canary={"what": "Pallas kernel", "error": 2.0})
+    found = look(GOOD, canary=Canary(what="Pallas kernel", error=2.0))
     assert (found.ready, found.canary_passed) == (False, False)
     assert "do not trust" in (found.advice or "")
 
@@ -113,5 +109,5 @@ def test_versions_are_compared_as_versions(version: str, fits: bool) -> None:
 def test_this_environment_fits_itself_and_its_canary_sings() -> None:
     jaxlib = pairing.parts()[0]
     assert jaxlib.fits
-    answer = worker.call("lab.doctor.probe:canary", {}, deadline_s=120)
-    assert answer["error"] == 0
+    answer = worker.call("lab.doctor.probe:canary", {}, Canary, deadline_s=120)
+    assert answer.error == 0

@@ -14,6 +14,7 @@ from lab import programs
 from lab.errors import UnsupportedCell
 from lab.grading.correctness import run_checks
 from lab.kernels import options
+from lab.records import CorrectnessSection
 
 DECLARATION, TEMPLATE = blocks(ROOT / "docs/adding_a_kernel.md", "python")
 TINY = ("kernel=whole", "task=correctness", "shape=tiny", "seq=24")
@@ -34,15 +35,16 @@ def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("dtype", ["bf16", "f32"])
 def test_the_template_passes_every_check(whole: Path, dtype: str) -> None:
-    answer = run_checks({"config": samples.cell(*TINY, f"dtype={dtype}").plain()})
-    assert answer["interpret"]
-    assert [c["name"] for c in answer["checks"] if not c["passed"]] == []
-    assert len(answer["checks"]) > 10
+    outcome = run_checks(samples.cell(*TINY, f"dtype={dtype}"))
+    assert outcome.interpret
+    assert isinstance(outcome.section, CorrectnessSection)
+    assert [check.name for check in outcome.section.checks if not check.passed] == []
+    assert len(outcome.section.checks) > 10
 
 
 def test_a_fused_kernel_is_unsupported_in_the_softmax_scope(whole: Path) -> None:
     with pytest.raises(UnsupportedCell, match=r"whole is a fused attention.*scope=attention"):
-        run_checks({"config": samples.cell(*TINY, "scope=softmax").plain()})
+        run_checks(samples.cell(*TINY, "scope=softmax"))
 
 
 def test_a_forward_only_kernel_is_told_that_it_has_no_gradients(
@@ -54,7 +56,7 @@ def test_a_forward_only_kernel_is_told_that_it_has_no_gradients(
     forward = programs.build(samples.cell(*TINY), interpret=True)
     jax.make_jaxpr(forward.function)(*forward.inputs.values())
     with pytest.raises(UnsupportedCell, match=r"it has no gradients.*jax\.custom_vjp.*forward"):
-        run_checks({"config": samples.cell(*TINY).plain()})
+        run_checks(samples.cell(*TINY))
 
 
 def _undifferentiated(function: Any) -> Any:

@@ -12,7 +12,7 @@ import samples
 
 from lab import records, report
 from lab.errors import UserError
-from lab.records import Result
+from lab.records import Device, Result
 from lab.report import figures, series
 from lab.report.comparisons import compare
 
@@ -223,7 +223,7 @@ def test_a_gap_belongs_to_its_own_line_and_a_baseline_gap_to_all() -> None:
     def failed(*overrides: str) -> Result:
         return samples.result(
             samples.cell(*overrides), status="failed", reason="odd",
-            device={"platform": None, "device_kind": None, "device_count": None},
+            device=Device(),
         )  # fmt: skip
 
     f32 = [samples.timed(f"kernel={k}", "dtype=f32", "seq=128", ms=1.0) for k in ("xla", "pallas")]

@@ -239,13 +239,13 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     }
     behaviour["proof"] = {"proved": True, "reason": None, "fingerprint": "a program"}
 
-    def call(target: str, payload: dict[str, Any], **options: Any) -> dict[str, Any]:
+    def call(target: str, given: dict[str, Any], kind: Any, **options: Any) -> Any:
         behaviour["calls"].append((target, options["env"]))
         if target.endswith("prove_cell"):
             if isinstance(behaviour["proof"], Exception):
                 raise behaviour["proof"]
-            return dict(behaviour["proof"])
-        directory = Path(payload["directory"])
+            return kind(**behaviour["proof"])
+        directory = given["directory"]
         profile = target.endswith("profile_cell")
         if not profile and behaviour["crash"]:
             raise behaviour["crash"].pop(0)
@@ -255,12 +255,12 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         text = gzip.decompress((PROGRAM / f"{source}.txt.gz").read_bytes())
         (directory / task.HLO_FILE).write_bytes(text)
         if profile:
-            return {"skipped": None}
+            return ""
         (directory / task.STABLEHLO_FILE).write_text("module")
         if "dump" in options["env"]["LIBTPU_INIT_ARGS"]:
             for path in (PROGRAM / "dump").iterdir():
                 (directory / "dump" / path.name).write_bytes(path.read_bytes())
-        return answer
+        return kind.model_validate(answer)
 
     behaviour["answer"] = answer
     monkeypatch.setattr(task.compiler.worker, "call", call)
@@ -270,8 +270,9 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def compiled(tmp_path: Path, *overrides: str) -> CompileSection:
     asked = ("kernel=pallas-8row", "scope=softmax", "seq=128", *overrides)
-    outcome = task.run(cell(*asked), tmp_path)
-    return CompileSection.model_validate(outcome.section)
+    section = task.run(cell(*asked), tmp_path).section
+    assert isinstance(section, CompileSection)
+    return section
 
 
 def test_both_sources_come_together_in_one_record(compiler: dict[str, Any], tmp_path: Path) -> None:
@@ -385,11 +386,11 @@ def test_corrupt_hlo_compiles_but_gives_no_estimate(
 ) -> None:
     fake = task.compiler.worker.call
 
-    def corrupt(target: str, payload: dict[str, Any], **options: Any) -> dict[str, Any]:
-        answer = fake(target, payload, **options)
-        if "directory" in payload:
-            (Path(payload["directory"]) / task.HLO_FILE).write_text(text)
-        return answer
+    def corrupt(target: str, given: dict[str, Any], kind: Any, **options: Any) -> Any:
+        answer = fake(target, given, kind, **options)
+        if "directory" in given:
+            (given["directory"] / task.HLO_FILE).write_text(text)
+        return kind.model_validate(answer)
 
     monkeypatch.setattr(task.compiler.worker, "call", corrupt)
     found = compiled(tmp_path)

@@ -8,26 +8,30 @@ import jax
 import pytest
 import samples
 
+from lab.cells.cell import Outcome
 from lab.errors import UnsupportedCell
 from lab.kernels import options
-from lab.records.benchmark import BenchmarkSection
-from lab.timing import contest, measure, peaks
-from lab.timing.physical import PhysicalFloor
+from lab.records.benchmark import BenchmarkSection, PhysicalFloor
+from lab.timing import contest, measure, peaks, physical
 
 TINY = ("shape=tiny", "seq=32", "kernel=xla", "benchmark.max_samples=20", "benchmark.warmup_ms=0")
 
 
-def measured(*overrides: str, baseline: str | None = None) -> dict[str, Any]:
-    payload: dict[str, Any] = {"config": samples.cell(*TINY, *overrides).plain()}
-    payload["baseline"] = None if baseline is None else options.configuration(baseline)
-    return measure.measure(payload)
+def measured(*overrides: str, baseline: str | None = None) -> Outcome:
+    against = None if baseline is None else options.configuration(baseline)
+    return measure.measure(samples.cell(*TINY, *overrides), against)
+
+
+def section(outcome: Outcome) -> BenchmarkSection:
+    assert isinstance(outcome.section, BenchmarkSection)
+    return outcome.section
 
 
 @pytest.fixture(scope="module")
 def full() -> BenchmarkSection:
-    answer = measured("benchmark.control=true", "benchmark.baseline=xla", baseline="xla")
-    assert "impossible" not in answer
-    return BenchmarkSection.model_validate(answer["benchmark"])
+    outcome = measured("benchmark.control=true", "benchmark.baseline=xla", baseline="xla")
+    assert outcome.reason is None
+    return section(outcome)
 
 
 def test_a_section_holds_every_part_of_a_time(full: BenchmarkSection) -> None:
@@ -70,26 +74,27 @@ def test_control_and_baseline_share_the_blocks(full: BenchmarkSection) -> None:
 
 
 def test_device_time_can_be_what_is_compared() -> None:
-    answer = measured("benchmark.time=device", "benchmark.samples=6", "benchmark.max_samples=6")
-    section = BenchmarkSection.model_validate(answer["benchmark"])
-    assert section.used == "device"
-    assert section.device is not None
-    assert section.samples_ms == section.device.samples_ms
-    assert len(section.latency_ms or []) == 6
+    given = ("benchmark.time=device", "benchmark.samples=6", "benchmark.max_samples=6")
+    found = section(measured(*given))
+    assert found.used == "device"
+    assert found.device is not None
+    assert found.samples_ms == found.device.samples_ms
+    assert len(found.latency_ms or []) == 6
 
 
 def test_a_quick_look_is_quick() -> None:
-    section = BenchmarkSection.model_validate(measured("benchmark.quick=true")["benchmark"])
-    assert len(section.samples_ms) == 5
-    assert len(section.warmups_ms) == 1
-    assert section.device is section.profiler is None
-    assert section.no_device_time == measure.QUICK
+    found = section(measured("benchmark.quick=true"))
+    assert len(found.samples_ms) == 5
+    assert len(found.warmups_ms) == 1
+    assert found.device is found.profiler is None
+    assert found.no_device_time == measure.QUICK
 
 
 def test_an_interpreted_kernel_has_no_device_time() -> None:
-    answer = measured("kernel=pallas", "benchmark.samples=5", "benchmark.max_samples=5")
-    assert answer["interpret"]
-    assert answer["benchmark"]["no_device_time"] == measure.INTERPRETED
+    outcome = measured("kernel=pallas", "benchmark.samples=5", "benchmark.max_samples=5")
+    assert outcome.interpret
+    assert outcome.evidence == "interpreted"
+    assert section(outcome).no_device_time == measure.INTERPRETED
     with pytest.raises(UnsupportedCell, match=r"benchmark\.time=device: a Pallas kernel is inter"):
         measured("kernel=pallas", "benchmark.time=device")
 
@@ -103,18 +108,23 @@ def test_the_last_timed_output_is_checked(monkeypatch: pytest.MonkeyPatch) -> No
         return blocks
 
     monkeypatch.setattr(contest.Contest, "sample", corrupted)
-    answer = measured("benchmark.quick=true")
-    assert "the last timed call: out is" in answer["gate_failure"]
-    assert "benchmark" not in answer
+    outcome = measured("benchmark.quick=true")
+    assert outcome.status == "failed"
+    assert "wrong: the last timed call: out is" in (outcome.reason or "")
+    assert outcome.section is None
 
 
 def test_a_time_below_the_chips_floor_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    floor = PhysicalFloor(10**18, 1, 100.0, 1000.0, "a datasheet")
+    floor = physical.floor(
+        flops=10**18, hbm_bytes=1, peak_tflops=100.0, peak_hbm_gb_s=1000.0, source="a datasheet"
+    )
     monkeypatch.setattr(peaks, "physical_floor", lambda *_: floor)
-    answer = measured("benchmark.quick=true")
-    assert "is below the chip's floor: 1e+18 FLOP / 100 TFLOP/s" in answer["impossible"]
-    assert answer["benchmark"]["samples_ms"], "its samples are kept"
-    assert answer["benchmark"]["physical_floor"]["ms"] == pytest.approx(1e7)
+    outcome = measured("benchmark.quick=true")
+    assert outcome.status == "failed"
+    assert "is below the chip's floor: 1e+18 FLOP / 100 TFLOP/s" in (outcome.reason or "")
+    assert section(outcome).samples_ms, "its samples are kept"
+    assert section(outcome).physical_floor == floor
+    assert floor.ms == pytest.approx(1e7)
 
 
 def test_the_floor_of_a_known_chip_and_of_unknown_ones() -> None:

@@ -46,7 +46,9 @@ def test_a_trend_is_found_and_noise_alone_is_not() -> None:
     assert not disturbance.drift(still).detected
     assert disturbance.drift(rising).detected
     assert disturbance.drift(rising).share == pytest.approx(0.26, abs=0.1)
-    assert disturbance.drift([1.0] * 40) == disturbance.Drift(0.0, None, False)
+    assert disturbance.drift([1.0] * 40) == disturbance.Drift(
+        share=0.0, p_value=None, detected=False
+    )
     assert not disturbance.drift(rising[:5]).detected
 
 
@@ -65,8 +67,9 @@ def test_noise_is_the_middle_half() -> None:
 
 def test_a_time_below_the_floor_is_impossible_and_the_arithmetic_says_why() -> None:
     # 197 TFLOP/s and 819 GB/s: the public peaks of TPU v5e.
-    compute = physical.PhysicalFloor(197_000_000_000, 1, 197.0, 819.0, "datasheet")
-    memory = physical.PhysicalFloor(1, 819_000_000, 197.0, 819.0, "datasheet")
+    peaks = {"peak_tflops": 197, "peak_hbm_gb_s": 819, "source": "datasheet"}
+    compute = physical.floor(flops=197_000_000_000, hbm_bytes=1, **peaks)
+    memory = physical.floor(flops=1, hbm_bytes=819_000_000, **peaks)
     assert compute.ms == pytest.approx(1.0)
     assert memory.ms == pytest.approx(1.0)
     assert physical.impossible("median", 1.0, compute, hot=False) is None

@@ -19,6 +19,7 @@ from lab.cells import config
 from lab.cells.cell import Cell
 from lab.command import compose as command
 from lab.tpu.compile import compiler
+from lab.tpu.compile.answers import Answer
 from lab.tpu.schedule import bundles
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -40,11 +41,17 @@ def make(case: str) -> None:
     (out / "dump").mkdir(parents=True) if case in DUMPED else out.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        payload = {"config": cell.plain(), "directory": name, "attached": False}
+        given: dict[str, object] = {"cell": cell, "directory": scratch}
         (scratch / "dump").mkdir()
         flags = bundles.DUMP_FLAGS.format(directory=scratch / "dump")
         environment = compiler.environment(flags, scratch, attached=False)
-        worker.call("lab.tpu.compile.child:compile_cell", payload, env=environment, deadline_s=300)
+        worker.call(
+            "lab.tpu.compile.child:compile_cell",
+            given | {"attached": False},
+            Answer,
+            env=environment,
+            deadline_s=300,
+        )
         pack(scratch / compiler.HLO_FILE, out / "hlo.txt.gz")
         for path in (scratch / "dump").iterdir():
             operation = path.name.split("-", 1)[1]
@@ -53,11 +60,14 @@ def make(case: str) -> None:
                 pack(path, out / "dump" / f"0-{operation}.gz")
         flags = bundles.PROFILE_FLAG.format(directory=scratch / "dump")
         environment = compiler.environment(flags, scratch, attached=False)
-        payload |= {"cpu_limit_s": 60, "pallas_cpu_limit_s": 60}
         (scratch / compiler.HLO_FILE).unlink()
         try:
             worker.call(
-                "lab.tpu.compile.child:profile_cell", payload, env=environment, deadline_s=300
+                "lab.tpu.compile.child:profile_cell",
+                given | {"cpu_limit_s": 60, "pallas_cpu_limit_s": 60},
+                str,
+                env=environment,
+                deadline_s=300,
             )
         except worker.WorkerCrashed as crash:
             print(case, "no profile:", crash.reason)  # noqa: T201

@@ -26,7 +26,6 @@ from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding, use
 
 from lab import programs
 from lab.cells.cell import Cell
-from lab.cells.config import from_plain
 from lab.errors import UnsupportedCell, UserError
 from lab.kernels import notes
 from lab.records import CompileBoundary, XlaOwned
@@ -41,18 +40,15 @@ if TYPE_CHECKING:
 _PATH_PREFIX = r".*/(?=lab/|jax/|site-packages/)"
 
 
-def compile_cell(payload: dict[str, Any]) -> dict[str, Any]:
+def compile_cell(cell: Cell, directory: Path, attached: bool) -> Answer:
     """Compile a cell's program; worker entry.
 
     Args:
-        payload: `config`, a cell's plain configuration; `directory`, where the texts go;
-            `attached`, whether a TPU is there to compile for.
-
-    Returns:
-        an `Answer`.
+        cell: what to compile.
+        directory: where the texts go.
+        attached: whether a TPU is there to compile for.
     """
-    cell, directory = Cell(from_plain(payload["config"])), Path(payload["directory"])
-    device, on_attached = described_device(cell, attached=payload["attached"])
+    device, on_attached = described_device(cell, attached=attached)
     answer = Answer(
         device_kind=device.device_kind,
         attached=on_attached,
@@ -88,15 +84,14 @@ def compile_cell(payload: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:
         if clock.stage == "trace" and not _raised_by_pallas(error):
             raise  # a mistake in the program, not the compiler's judgement
-        refused = answer.model_copy(update={"refusal": _refusal(clock.stage, error, program)})
-        return refused.model_dump(mode="json")
+        return answer.model_copy(update={"refusal": _refusal(clock.stage, error, program)})
     (directory / HLO_FILE).write_text(compiled.as_text())
     update = {
         "fingerprint": fingerprint(stablehlo),
         "memory": _memory(compiled),
         "seconds": clock.seconds,
     }
-    return answer.model_copy(update=update).model_dump(mode="json")
+    return answer.model_copy(update=update)
 
 
 def fingerprint(stablehlo: str) -> str:
@@ -104,7 +99,7 @@ def fingerprint(stablehlo: str) -> str:
     return hashlib.sha256(stablehlo.encode()).hexdigest()
 
 
-def profile_cell(payload: dict[str, Any]) -> dict[str, Any]:
+def profile_cell(cell: Cell, directory: Path, cpu_limit_s: int, pallas_cpu_limit_s: int) -> str:
     """Compile a cell once more so that libtpu profiles its schedules; worker entry.
 
     The profile takes up to a minute for some of XLA's fused products, so this process ends itself
@@ -114,22 +109,20 @@ def profile_cell(payload: dict[str, Any]) -> dict[str, Any]:
     and would slow the other compile down for nothing.
 
     Returns:
-        {"skipped": why nothing was compiled, if there is something to say}; HLO with the profile's
-        figures lies in `directory`.
+        why nothing was compiled, or nothing; HLO with the profile's figures lies in `directory`.
     """
-    cell, directory = Cell(from_plain(payload["config"])), Path(payload["directory"])
     device, _ = described_device(cell)
     with as_on(device):
         traced = trace(cell, device)
         owners = boundary.describe(traced.jaxpr.jaxpr)
         if not owners.pallas_calls:
-            return {"skipped": None}
+            return ""
         if owners.xla.dots and cell.config.direction == "backward":
-            return {"skipped": "it takes libtpu too long where XLA owns products of a backward"}
-        limit = int(payload["cpu_limit_s" if owners.xla.dots else "pallas_cpu_limit_s"])
+            return "it takes libtpu too long where XLA owns products of a backward"
+        limit = cpu_limit_s if owners.xla.dots else pallas_cpu_limit_s
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))  # SIGXCPU, then SIGKILL
         (directory / HLO_FILE).write_text(traced.lower().compile().as_text())
-    return {"skipped": None}
+    return ""
 
 
 def trace(cell: Cell, device: Any) -> Any:  # noqa: ANN401 - jax's stages and devices

@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from lab import records, worker
 from lab.cells.cell import Cell
@@ -74,7 +73,6 @@ def run(cell: Cell, scratch: Path, directory: Path) -> Compiled:
     attached, asked = chips.attached(), cell.config.compile
     for name in ("dump", "profile", "proof"):
         (scratch / name).mkdir()
-    payload = {"config": cell.plain(), "directory": str(scratch), "attached": attached}
     # A TPU serves one process: then the proof waits for the compile, and there is no profile.
     with ThreadPoolExecutor(max_workers=2) as pool, _stopping() as stop:
         proof = pool.submit(_prove, cell, scratch / "proof", stop) if not attached else None
@@ -83,7 +81,7 @@ def run(cell: Cell, scratch: Path, directory: Path) -> Compiled:
             if asked.profile and not attached
             else None
         )
-        compiled = _compile(cell, payload, scratch, directory)
+        compiled = _compile(cell, scratch, directory, attached=attached)
         if compiled.answer.refusal is not None:
             stop.set()
             return compiled
@@ -100,19 +98,38 @@ def run(cell: Cell, scratch: Path, directory: Path) -> Compiled:
     return compiled
 
 
-def _compile(cell: Cell, payload: dict[str, Any], scratch: Path, directory: Path) -> Compiled:
-    try:
-        flags = bundles.DUMP_FLAGS.format(directory=scratch / "dump")
-        answer = worker.call(
+def _compile(cell: Cell, scratch: Path, directory: Path, *, attached: bool) -> Compiled:
+    def once(flags: str) -> Answer:
+        return worker.call(
             "lab.tpu.compile.child:compile_cell",
-            payload,
-            env=environment(flags, scratch, attached=payload["attached"]),
+            {"cell": cell, "directory": scratch, "attached": attached},
+            Answer,
+            env=environment(flags, scratch, attached=attached),
             deadline_s=cell.config.deadline_s,
             directory=directory,
         )
-        return Compiled(Answer.model_validate(answer), scratch / "dump")
+
+    dump = scratch / "dump"
+    try:
+        return Compiled(once(bundles.DUMP_FLAGS.format(directory=dump)), dump)
     except WorkerCrashed as crash:
-        return _compile_without_dump(cell, payload, crash, directory)
+        # The compiler itself gave up: was it the program, or writing its schedule?
+        _require_space(scratch)
+        abort = failures.compiler_abort(crash.log_tail)
+        if abort is None:
+            raise
+    try:
+        compiled = Compiled(once(""), None)
+    except WorkerCrashed as again:
+        records.write_atomically(directory / ERROR_FILE, again.log_tail)
+        raise UnsupportedCell(
+            f"{cell.config.target.name}: the compiler ends itself on this program: "
+            f"{failures.compiler_abort(again.log_tail) or again.reason}; a check inside libtpu "
+            "failed, so leave out parts of the kernel (a dtype, a block shape, a scratch buffer) "
+            f"until it compiles; full text: {ERROR_FILE}"
+        ) from None
+    compiled.warnings.append(f"the compiler ended itself while it wrote the schedule: {abort}")
+    return compiled
 
 
 def _prove(cell: Cell, scratch: Path, stop: threading.Event) -> CompileProof:
@@ -125,14 +142,14 @@ def _prove(cell: Cell, scratch: Path, stop: threading.Event) -> CompileProof:
         reason = "the lab knows the right values of attention alone, not of a plain function"
         return CompileProof(proved=None, reason=reason)
     try:
-        answer = worker.call(
+        return worker.call(
             "lab.tpu.proof.prove:prove_cell",
-            {"config": cell.plain(), "cpu_limit_s": limit_s},
+            {"cell": cell, "cpu_limit_s": limit_s},
+            CompileProof,
             env=environment("", scratch, attached=False),
             deadline_s=config.deadline_s,
             stop=stop,
         )
-        return CompileProof.model_validate(answer)
     except WorkerCrashed as crash:
         slow = f"interpreting it takes more than compile.prove_cpu_s={limit_s} s of CPU time"
         reason = slow if "SIGXCPU" in crash.reason else crash.reason
@@ -152,55 +169,26 @@ def _stopping() -> Iterator[threading.Event]:
         raise
 
 
-def _compile_without_dump(
-    cell: Cell, payload: dict[str, Any], crash: WorkerCrashed, directory: Path
-) -> Compiled:
-    """Once more, where the compiler itself gave up: was it the program, or writing its schedule?"""
-    _require_space(Path(payload["directory"]))
-    abort = failures.compiler_abort(crash.log_tail)
-    if abort is None:
-        raise crash
-    try:
-        answer = worker.call(
-            "lab.tpu.compile.child:compile_cell",
-            payload,
-            env=environment("", Path(payload["directory"]), attached=payload["attached"]),
-            deadline_s=cell.config.deadline_s,
-            directory=directory,
-        )
-    except WorkerCrashed as again:
-        records.write_atomically(directory / ERROR_FILE, again.log_tail)
-        raise UnsupportedCell(
-            f"{cell.config.target.name}: the compiler ends itself on this program: "
-            f"{failures.compiler_abort(again.log_tail) or again.reason}; a check inside libtpu "
-            "failed, so leave out parts of the kernel (a dtype, a block shape, a scratch buffer) "
-            f"until it compiles; full text: {ERROR_FILE}"
-        ) from None
-    compiled = Compiled(Answer.model_validate(answer), None)
-    compiled.warnings.append(f"the compiler ended itself while it wrote the schedule: {abort}")
-    return compiled
-
-
 def _profile(cell: Cell, directory: Path, stop: threading.Event) -> tuple[str | None, str | None]:
     """The HLO with static profiles, or why there is none; it is a cross-check, never a must."""
-    payload = {
-        "config": cell.plain(),
-        "directory": str(directory),
-        "cpu_limit_s": PROFILE_CPU_S,
-        "pallas_cpu_limit_s": PROFILE_PALLAS_CPU_S,
-    }
     try:
-        answer = worker.call(
+        skipped = worker.call(
             "lab.tpu.compile.child:profile_cell",
-            payload,
+            {
+                "cell": cell,
+                "directory": directory,
+                "cpu_limit_s": PROFILE_CPU_S,
+                "pallas_cpu_limit_s": PROFILE_PALLAS_CPU_S,
+            },
+            str,
             env=environment(
                 bundles.PROFILE_FLAG.format(directory=directory), directory, attached=False
             ),
             deadline_s=cell.config.deadline_s,
             stop=stop,
         )
-        if answer["skipped"]:
-            return None, f"no static profile: {answer['skipped']}"
+        if skipped:
+            return None, f"no static profile: {skipped}"
         text = (directory / HLO_FILE).read_text()
     except WorkerCrashed as crash:
         abort = failures.compiler_abort(crash.log_tail)
