@@ -7,6 +7,7 @@ must fit each other) is said by `check`, before the first cell runs.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import re
@@ -119,8 +120,15 @@ class ShapeConfig:
 
 
 @dataclass
-class SupportsConfig:
-    """What a custom candidate declares it can do; the rest is listed as coverage."""
+class Supports:
+    """What a custom candidate declares it can do; the rest is listed as coverage.
+
+    Attributes:
+        head_dims: the head widths it takes; None for all.
+        length_multiple_of: both lengths, T and S, are multiples of this.
+        causal: which calls it takes.
+        key_mask: whether it takes a key mask.
+    """
 
     head_dims: list[int] | None = None
     length_multiple_of: int = 1
@@ -151,15 +159,19 @@ class CandidateConfig:
     claims: str | None = None  # pallas
     backward: BackwardSupport = BackwardSupport.auto
     tier: str | None = None  # fp32 | bf16 | bf16_scores | bf16_accumulate; None: the policy's
-    supports: SupportsConfig = field(default_factory=SupportsConfig)
+    supports: Supports = field(default_factory=Supports)
     call_limit_s: float = 60.0
     memory_limit_mib: int = 4096
     output_limit_mib: int = 256
 
 
 @dataclass
-class TargetConfig:
-    """A chip to compile for; peaks are datasheet figures, never measurements."""
+class Chip:
+    """One JAX device of a generation: what is compiled for.
+
+    Peaks are datasheet figures: they make a roofline, and are never measurements. Without a public
+    clock (None) there are cycles, but no milliseconds.
+    """
 
     name: str = MISSING
     kind: str = MISSING
@@ -174,6 +186,21 @@ class TargetConfig:
     devices_per_chip: int = 1
     validated: bool = False
     source: str = MISSING
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Its memory."""
+        return int(self.hbm_gib * 2**30)
+
+    @property
+    def vmem_bytes(self) -> int:
+        """All of its vector memory."""
+        return int(self.vmem_mib * 2**20)
+
+    @property
+    def scoped_vmem_bytes(self) -> int:
+        """What a kernel gets of it unless it asks for more."""
+        return int(self.scoped_vmem_mib * 2**20)
 
 
 @dataclass
@@ -291,7 +318,7 @@ class LabConfig:
     dtype: DtypeConfig = field(default_factory=DtypeConfig)
     shape: ShapeConfig = field(default_factory=ShapeConfig)
     candidate: CandidateConfig = field(default_factory=CandidateConfig)
-    target: TargetConfig = field(default_factory=TargetConfig)
+    target: Chip = field(default_factory=Chip)
     release: ReleaseConfig = field(default_factory=ReleaseConfig)
     campaign: CampaignConfig = field(default_factory=CampaignConfig)
     tune: TuneConfig = field(default_factory=TuneConfig)
@@ -321,6 +348,19 @@ def config_directory() -> Path:
     """conf/ beside the package in a checkout, inside the package in an installed wheel."""
     checkout = PACKAGE_ROOT / "conf"
     return checkout if (checkout / "config.yaml").is_file() else PACKAGE_ROOT / "lab" / "conf"
+
+
+@functools.cache
+def chips() -> dict[str, Chip]:
+    """The chips of conf/target, by JAX's name of the device."""
+    found: dict[str, Chip] = {}
+    for path in sorted((config_directory() / "target").glob("*.yaml")):
+        chip = OmegaConf.to_object(
+            OmegaConf.merge(OmegaConf.structured(Chip), OmegaConf.load(path))
+        )
+        assert isinstance(chip, Chip)
+        found[chip.kind] = chip
+    return found
 
 
 def check(config: LabConfig) -> None:
@@ -423,7 +463,7 @@ def _check_groups(config: LabConfig) -> None:
     _check_target(target)
 
 
-def _check_target(target: TargetConfig) -> None:
+def _check_target(target: Chip) -> None:
     for key in ("clock_ghz", "bf16_tflops", "hbm_gb_s", "hbm_gib", "vmem_mib", "scoped_vmem_mib"):
         value = getattr(target, key)
         _require(value is None or value > 0, f"target.{key}", value, "a number above 0")

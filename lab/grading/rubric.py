@@ -18,7 +18,7 @@ from lab.grading.reproduce import command
 from lab.grading.sandbox.executor import Sandbox
 from lab.grading.sandbox.process import Limits
 from lab.grading.sandbox.seeds import SeedPlan
-from lab.grading.supports import Supports, fit
+from lab.grading.supports import fit
 from lab.records import Device
 
 if TYPE_CHECKING:
@@ -66,18 +66,11 @@ def grade_stranger(cell: Cell) -> Outcome:
     plan = SeedPlan.draw()
     commitment = plan.commitment
     print(f"seed plan {commitment}", flush=True)  # noqa: T201 - in the log before the file is read
-    declared = candidate.supports
-    supports = Supports(
-        None if declared.head_dims is None else tuple(declared.head_dims),
-        declared.length_multiple_of,
-        declared.causal.value,
-        declared.key_mask,
-    )
-    cases = fit(SUITE, supports)
+    cases = fit(SUITE, candidate.supports)
     sandbox = Sandbox(
         candidate.path,
         candidate.function,
-        supports=supports,
+        supports=candidate.supports,
         backward=candidate.backward.value,
         claims=candidate.claims,
         limits=Limits(

@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lab.cells.config import Supports
     from lab.grading.cases import Case
     from lab.grading.executor import Call
 
 MAX_FITTED_PRODUCTS = 1 << 28  # B * Hq * T * S * D
-
-
-@dataclass(frozen=True)
-class Supports:
-    """A candidate's declaration, `candidate.supports` in a configuration.
-
-    Attributes:
-        head_dims: the head widths it takes; None for all.
-        length_multiple_of: both lengths, T and S, are multiples of this.
-        causal: `both`, `causal` (only causal calls) or `full` (only non-causal ones).
-        key_mask: whether it takes a key mask.
-    """
-
-    head_dims: tuple[int, ...] | None = None
-    length_multiple_of: int = 1
-    causal: Literal["both", "causal", "full"] = "both"
-    key_mask: bool = True
 
 
 def unsupported(call: Call, supports: Supports) -> str | None:

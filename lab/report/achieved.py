@@ -7,14 +7,12 @@ conf/target; a CPU's are measured (lab/report/host.py), and without any there is
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from omegaconf import OmegaConf
 
-from lab.cells.config import config_directory
+from lab.cells.config import chips
 from lab.records import Result
 from lab.report.comparisons import time_ms
 from lab.report.host import HostPeaks
@@ -102,14 +100,5 @@ def peaks(result: Result, host: Mapping[str, HostPeaks]) -> Peaks | None:
     if result.environment.platform == "cpu":
         found = host.get(result.environment.cpu_model)
         return Peaks(found.tflops, found.gb_s, found.source, measured=True) if found else None
-    return _chips().get(result.environment.device_kind or "")
-
-
-@functools.cache
-def _chips() -> dict[str, Peaks]:
-    """The table of chips, by JAX's name of the device."""
-    tables = [OmegaConf.load(path) for path in sorted(config_directory().glob("target/*.yaml"))]
-    return {
-        str(table.kind): Peaks(float(table.bf16_tflops), float(table.hbm_gb_s), str(table.source))
-        for table in tables
-    }
+    chip = chips().get(result.environment.device_kind or "")
+    return Peaks(chip.bf16_tflops, chip.hbm_gb_s, chip.source) if chip else None

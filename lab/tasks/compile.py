@@ -12,12 +12,12 @@ from pathlib import Path
 
 from lab import records
 from lab.cells.cell import Cell, Outcome
+from lab.cells.config import Chip
 from lab.errors import UnsupportedCell, UserError
 from lab.records import CompileFiles, CompileSection, Device
 from lab.report.compiled import summary
-from lab.tpu import analysis, chips, roofline
+from lab.tpu import analysis, roofline
 from lab.tpu import record as section
-from lab.tpu.chips import Chip
 from lab.tpu.compile import compiler, failures
 from lab.tpu.compile.answers import HLO_FILE, STABLEHLO_FILE
 from lab.tpu.compile.compiler import ERROR_FILE, Compiled
@@ -48,7 +48,7 @@ def run(cell: Cell, directory: Path) -> Outcome:
         UnsupportedCell: the compiler refuses the program; the reason is in one line, its full text
             in compiler_error.txt.
     """
-    chip = chips.from_config(cell.config.target)
+    chip = cell.config.target
     (directory / ERROR_FILE).unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="lab-compile-") as name:
         scratch = Path(name)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from omegaconf import OmegaConf
-
 from lab.cells.cell import Cell
-from lab.cells.config import config_directory
+from lab.cells.config import chips
 from lab.records.benchmark import PhysicalFloor
 from lab.timing import physical
 from lab.tpu import roofline
@@ -19,17 +17,14 @@ def physical_floor(cell: Cell, device_kind: str) -> PhysicalFloor | str:
     """
     if cell.problem_shape().padding != "none":
         return "a kernel may skip padded keys, so that no least work is known"
-    for path in sorted((config_directory() / "target").glob("*.yaml")):
-        chip = OmegaConf.load(path)
-        if chip.kind == device_kind:
-            shape, policy = cell.problem_shape(), cell.policy()
-            direction = str(cell.config.direction)
-            work = roofline.work(shape, policy, cell.config.scope.name, direction)
-            return physical.floor(
-                flops=work.flops,
-                hbm_bytes=work.hbm_bytes,
-                peak_tflops=float(chip.bf16_tflops),
-                peak_hbm_gb_s=float(chip.hbm_gb_s),
-                source=str(chip.source),
-            )
-    return f"no peaks of {device_kind} in conf/target"
+    if (chip := chips().get(device_kind)) is None:
+        return f"no peaks of {device_kind} in conf/target"
+    direction = str(cell.config.direction)
+    work = roofline.work(cell.problem_shape(), cell.policy(), cell.config.scope.name, direction)
+    return physical.floor(
+        flops=work.flops,
+        hbm_bytes=work.hbm_bytes,
+        peak_tflops=chip.bf16_tflops,
+        peak_hbm_gb_s=chip.hbm_gb_s,
+        source=chip.source,
+    )

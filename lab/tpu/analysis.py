@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from lab.tpu.chips import Chip
+from lab.cells.config import Chip
+from lab.tpu import chips
 from lab.tpu.estimate import OpCycles, choose
 from lab.tpu.hlo import ops as hlo
 from lab.tpu.hlo import overlap
@@ -83,7 +84,7 @@ def analyse(
     """
     module = hlo.read(hlo_text, scalars)
     profiled = _profiles(profile_text)
-    machine = chip.machine()
+    machine = chips.machine(chip)
     timed = [c for c in module.ops if not (c.op.starts_copy or c.op.ends_copy)]
     executed = {counted.op.name: _execute(dump, counted, machine) for counted in timed}
     cycles = {c.op.name: _cycles(c, executed[c.op.name], profiled, machine) for c in timed}
@@ -97,7 +98,7 @@ def analyse(
     loops, unread = _loops(dump, ops, executed)
     problems = (e.problem for e in executed.values() if e.unread and e.problem)
     flops = [
-        most_flops(e.program, e.result.runs, chip.mxu_width) * c.count
+        most_flops(e.program, e.result.runs, chips.mxu_width(chip)) * c.count
         for c in timed
         if (e := executed[c.op.name]).program and e.result
     ]

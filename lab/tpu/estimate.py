@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lab.tpu.chips import Chip
+from lab.cells.config import Chip
 from lab.tpu.roofline import Floor
 
 RULE = (

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from math import prod
 
+from lab.cells.config import Chip
 from lab.records import (
     CompileFiles,
     CompileLoop,
@@ -17,9 +18,8 @@ from lab.records import (
     CompileWork,
     PallasCall,
 )
-from lab.tpu import estimate
+from lab.tpu import chips, estimate
 from lab.tpu.analysis import Program
-from lab.tpu.chips import Chip
 from lab.tpu.compile.answers import Answer
 from lab.tpu.estimate import Estimate, OpCycles
 from lab.tpu.roofline import Floor, Work
@@ -115,7 +115,7 @@ def build(
 
 
 def _labels(chip: Chip, libtpu: str, scalars: dict[str, list[int]]) -> Iterator[str]:
-    if label := chip.label(libtpu):
+    if label := chips.label(chip, libtpu):
         yield label
     if scalars:
         yield f"for the declared scalars of {', '.join(sorted(scalars))}"
@@ -190,7 +190,7 @@ def _warnings(
                 "leaves out part of the work and says nothing here"
             )
     libtpu = answer.versions["libtpu"]
-    label = chip.label(libtpu)
+    label = chips.label(chip, libtpu)
     if label and expected.ms is not None:
         yield f"{label} on {chip.name} with libtpu {libtpu}: compare kernels, do not quote the time"
     steps = dict(_grid_steps(program, answer.boundary.pallas_calls))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-from lab.tpu.chips import Chip
+from lab.cells.config import Chip
 from lab.truth.problems import DtypePolicy, Shape
 
 _BYTES = {"bfloat16": 2, "float32": 4}

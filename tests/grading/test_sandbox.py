@@ -13,10 +13,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from lab.cells.config import Supports
 from lab.grading.executor import Answer, Call
 from lab.grading.sandbox.executor import Sandbox
 from lab.grading.sandbox.process import Child, Limits, Stopped, _family
-from lab.grading.supports import Supports
 
 EXPLOITS = Path(__file__).parent / "exploits"
 
@@ -206,7 +206,7 @@ def attention(q, k, v, *, causal, key_mask, scale):
         call(head_dim=80),
     ]
     before = [c.q.tobytes() for c in calls]
-    supports = Supports(head_dims=(32,))
+    supports = Supports(head_dims=[32])
     answers, sandbox = run(tmp_path / "stranger.py", calls, supports=supports)
     report = sandbox.report
     assert sandbox.rejection is None

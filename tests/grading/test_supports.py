@@ -6,9 +6,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from lab.cells.config import Causality, Supports
 from lab.grading.cases import SUITE
 from lab.grading.executor import Call
-from lab.grading.supports import Supports, fit, supported, unsupported
+from lab.grading.supports import fit, supported, unsupported
 
 
 def call(
@@ -34,7 +35,7 @@ def test_everything_is_supported_unless_declared_otherwise() -> None:
 @pytest.mark.parametrize(
     ("supports", "inside", "outside", "reason"),
     [
-        (Supports(head_dims=(64, 128)), call(), call(head_dim=80), "head_dim 80 is outside"),
+        (Supports(head_dims=[64, 128]), call(), call(head_dim=80), "head_dim 80 is outside"),
         (
             Supports(length_multiple_of=64),
             call(),
@@ -42,8 +43,13 @@ def test_everything_is_supported_unless_declared_otherwise() -> None:
             "65 x 128 are no multiples of 64",
         ),
         (Supports(length_multiple_of=64), call(), call(kv_len=63), "64 x 63 are no multiples"),
-        (Supports(causal="causal"), call(), call(causal=False), "a non-causal call is outside"),
-        (Supports(causal="full"), call(causal=False), call(), "a causal call is outside"),
+        (
+            Supports(causal=Causality.causal),
+            call(),
+            call(causal=False),
+            "a non-causal call is outside",
+        ),
+        (Supports(causal=Causality.full), call(causal=False), call(), "a causal call is outside"),
         (Supports(key_mask=False), call(), call(masked=True), "a key mask is outside"),
     ],
 )
@@ -56,12 +62,12 @@ def test_a_call_outside_the_declaration_has_a_reason(
 
 
 DECLARATIONS = [
-    Supports(head_dims=(128,)),
+    Supports(head_dims=[128]),
     Supports(length_multiple_of=128),
-    Supports(causal="causal"),
-    Supports(causal="full"),
+    Supports(causal=Causality.causal),
+    Supports(causal=Causality.full),
     Supports(key_mask=False),
-    Supports(head_dims=(64, 256), length_multiple_of=64, causal="causal", key_mask=False),
+    Supports(head_dims=[64, 256], length_multiple_of=64, causal=Causality.causal, key_mask=False),
 ]
 
 
@@ -90,7 +96,7 @@ def test_every_declaration_leaves_a_core_that_it_covers(supports: Supports) -> N
 
 
 def test_a_kernel_with_needs_is_still_asked_about_heads_padding_and_alignment() -> None:
-    supports = Supports(head_dims=(128,), length_multiple_of=128, causal="causal")
+    supports = Supports(head_dims=[128], length_multiple_of=128, causal=Causality.causal)
     # Positions beyond 32768 would take minutes at this width.
     # Decoding cannot be asked of a kernel that takes whole blocks of queries.
     left = [name for name, ok in covered(supports).items() if not ok]
@@ -105,6 +111,6 @@ def test_what_cannot_fit_is_coverage() -> None:
     answers = covered(Supports(key_mask=False))
     assert not answers["padded"]
     assert answers["plain"]
-    answers = covered(Supports(causal="full"))
+    answers = covered(Supports(causal=Causality.full))
     assert not answers["causal"]
     assert answers["grouped"]

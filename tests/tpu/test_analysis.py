@@ -5,15 +5,15 @@ import shutil
 from pathlib import Path
 
 import pytest
+import samples
 
 from lab.tpu import analysis
-from lab.tpu.chips import Chip
 from lab.tpu.estimate import choose, estimate
 from lab.tpu.hlo.text import UnrecognisedHloError
 from lab.tpu.roofline import Floor
 
 PROGRAM = Path(__file__).parent / "programs" / "pallas-8row-softmax"
-V5E = Chip("v5e", "TPU v5 lite", "v5e:2x2", 1.5, 197, 819, 2**34, 2**27, 2**24, True, "test")
+V5E = samples.cell("task=compile", "target=v5e").config.target
 FLOOR = Floor(1e-3, "memory", 0)
 CALL = "masked_softmax_rows.1"
 

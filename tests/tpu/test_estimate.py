@@ -3,12 +3,12 @@
 import dataclasses
 
 import pytest
+import samples
 
-from lab.tpu.chips import Chip
 from lab.tpu.estimate import OpCycles, ceiling_ms, choose, estimate
 from lab.tpu.roofline import Floor
 
-V5E = Chip("v5e", "TPU v5 lite", "v5e:2x2", 1.5, 197, 819, 2**34, 2**27, 2**24, True, "test")
+V5E = samples.cell("task=compile", "target=v5e").config.target
 NO_CLOCK = dataclasses.replace(V5E, name="v6e", clock_ghz=None, validated=False)
 XLA = OpCycles("fusion", "xla", 1, 0, 150_000, 40_000, 90_000)
 PALLAS = OpCycles("kernel.1", "pallas", 1, 0, None, 310_000, 300_000)

@@ -1,14 +1,14 @@
 """Analytic work and the floor that follows from it."""
 
 import pytest
+import samples
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.tpu import roofline
-from lab.tpu.chips import Chip
 from lab.truth.problems import POLICIES, Shape, visible
 
-V5E = Chip("v5e", "TPU v5 lite", "v5e:2x2", 1.5, 197, 819, 2**34, 2**27, 2**24, True, "test")
+V5E = samples.cell("task=compile", "target=v5e").config.target
 
 
 def shape(

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
+from lab.cells.config import Supports
 from lab.errors import UnsupportedCell
 from lab.grading.executor import Answer, GraderBug
 from lab.grading.sandbox.inside.claims import pallas_problem, program_problem
@@ -32,7 +33,7 @@ from lab.grading.sandbox.process import Child, Limits, Stopped
 from lab.grading.sandbox.replies import Called, Done, Traced, parse
 from lab.grading.sandbox.report import Report
 from lab.grading.sandbox.signature import Signature, arrays_of
-from lab.grading.supports import Supports, unsupported
+from lab.grading.supports import unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
