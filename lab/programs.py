@@ -23,10 +23,16 @@ from lab import candidates, kernels
 from lab.cells.cell import Cell
 from lab.errors import UnsupportedCell, UserError
 from lab.kernels import Attention, Kernel
-from lab.truth.problems import AttentionProblem, SoftmaxProblem, attention_problem, softmax_problem
+from lab.truth.problems import (
+    Array,
+    AttentionProblem,
+    SoftmaxProblem,
+    attention_problem,
+    softmax_problem,
+)
 
 if TYPE_CHECKING:
-    import numpy as np
+    pass
 
 
 ArrayType: TypeAlias = tuple[tuple[int, ...], str]  # shape and dtype name
@@ -37,7 +43,7 @@ class Program:
     """A function of positional arrays, and its inputs by name, in that order."""
 
     function: Callable[..., tuple[jax.Array, ...]]
-    inputs: dict[str, np.ndarray[Any, Any]]
+    inputs: dict[str, Array]
     results: tuple[str, ...]
     problem: AttentionProblem | SoftmaxProblem
 
@@ -138,7 +144,7 @@ def of_problem(
 
 def inputs_and_results(
     problem: AttentionProblem | SoftmaxProblem, *, backward: bool
-) -> tuple[dict[str, np.ndarray[Any, Any]], tuple[str, ...]]:
+) -> tuple[dict[str, Array], tuple[str, ...]]:
     """The arrays that a problem's program takes, by name, and the names of its results."""
     if isinstance(problem, SoftmaxProblem):
         arrays = {"logits": problem.logits, "mask": problem.mask}

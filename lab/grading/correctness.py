@@ -22,6 +22,7 @@ from lab.grading import gate
 from lab.kernels import Kernel
 from lab.records import CorrectnessCheck, CorrectnessSection
 from lab.truth.problems import (
+    Array,
     AttentionProblem,
     Shape,
     SoftmaxProblem,
@@ -115,7 +116,7 @@ class _Runner:
     def __init__(self, kernel: Kernel, cell: Cell) -> None:
         self._kernel, self._cell = kernel, cell
         self._policy, self._seed = cell.policy(), cell.config.seed
-        self._outputs: dict[str, tuple[Problem, dict[str, gate.Array]]] = {}
+        self._outputs: dict[str, tuple[Problem, dict[str, Array]]] = {}
         self.saw_pallas = False
 
     def run(self, check: Check, shape: Shape, scope: str) -> CorrectnessCheck:
@@ -138,9 +139,7 @@ class _Runner:
             note=note,
         )
 
-    def _compute(
-        self, case: Case, shape: Shape, scope: str
-    ) -> tuple[Problem, dict[str, gate.Array]]:
+    def _compute(self, case: Case, shape: Shape, scope: str) -> tuple[Problem, dict[str, Array]]:
         key = repr(case)
         if key not in self._outputs:
             softmax = case.softmax or scope == "softmax"

@@ -18,9 +18,8 @@ from lab.errors import UnsupportedCell
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lab.truth.problems import AttentionProblem
+    from lab.truth.problems import Array, AttentionProblem
 
-Array = np.ndarray[Any, np.dtype[Any]]
 AnswerKind = Literal["ok", "unsupported", "error"]
 
 

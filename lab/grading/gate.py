@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -19,9 +18,8 @@ from lab.grading.findings import Finding
 from lab.grading.judge import numeric
 from lab.grading.judge.tiers import DECLARED
 from lab.records.benchmark import Gate
-from lab.truth.problems import AttentionProblem, SoftmaxProblem
+from lab.truth.problems import Array, AttentionProblem, SoftmaxProblem
 
-Array = np.ndarray[Any, np.dtype[Any]]
 ROWS_PER_SLICE = 512
 
 

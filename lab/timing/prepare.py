@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +12,7 @@ import numpy as np
 
 from lab.programs import Program
 from lab.timing.clock import clocked, synchronised
+from lab.truth.problems import Array
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Ready:
         """Dispatch one call; its results may not be ready yet."""
         return self.compiled(*self.arrays)
 
-    def named(self, results: Sequence[jax.Array]) -> dict[str, np.ndarray[Any, Any]]:
+    def named(self, results: Sequence[jax.Array]) -> dict[str, Array]:
         """Results by their names, as the gate takes them."""
         return {n: np.asarray(x) for n, x in zip(self.program.results, results, strict=True)}
 

@@ -14,8 +14,8 @@ from lab.grading.executor import Answer
 from lab.grading.judge.numeric import holds
 
 if TYPE_CHECKING:
-    from lab.grading.executor import Array
     from lab.grading.judge.numeric import Reference
+    from lab.truth.problems import Array
 
 NAMES = ("zeros", "mean_v", "first_v", "shuffled_v")
 

@@ -25,9 +25,8 @@ from lab.grading.judge.tiers import DECLARED, TIERS, U32, UNIT_ROUNDOFF
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lab.grading.executor import Array
     from lab.grading.judge.intermediates import Float
-    from lab.truth.problems import AttentionProblem, SoftmaxProblem
+    from lab.truth.problems import Array, AttentionProblem, SoftmaxProblem
 
 
 SINGLE_DRAW = 1.75  # 1.6, the least threshold, times this is the 2 sqrt(2) of three roundings

@@ -27,8 +27,8 @@ from lab.grading.judge.tiers import TIERS, U16, U32
 from lab.truth.problems import poison, visible
 
 if TYPE_CHECKING:
-    from lab.grading.executor import Array
     from lab.grading.judge.numeric import Reference
+    from lab.truth.problems import Array
 
 Verify = Callable[[Answer, Answer, str, str], "list[Finding]"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from lab.grading.findings import Finding
 
 if TYPE_CHECKING:
-    from lab.grading.executor import Array
+    from lab.truth.problems import Array
 
 
 def same(

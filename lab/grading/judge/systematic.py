@@ -28,10 +28,10 @@ import numpy as np
 from lab.grading.judge.tiers import U16
 
 if TYPE_CHECKING:
-    from lab.grading.executor import Array
     from lab.grading.judge.budgets import Bound
     from lab.grading.judge.intermediates import Bool, Float
     from lab.grading.judge.tiers import Tier
+    from lab.truth.problems import Array
 
 COHERENT = U16  # twice that where sums are rounded too
 COHERENT_OFFSET = U16 / 2  # in units of the truth's rms

@@ -7,7 +7,7 @@ could look at the platform, the lengths or the clock and be another program the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 from jax.experimental.pallas import tpu as pltpu
@@ -16,9 +16,7 @@ from jax.extend.core import primitives
 
 from lab.tpu.proof import hazards
 from lab.tpu.proof.rounding import as_on_tpu
-
-if TYPE_CHECKING:
-    import numpy as np
+from lab.truth.problems import Array
 
 _KNOWN = frozenset(
     value for value in vars(primitives).values() if isinstance(value, core.Primitive)
@@ -46,7 +44,7 @@ class CannotInterpret(Exception):  # noqa: N818 - it names the finding
     """Why evaluating this program on a CPU would prove nothing: one line."""
 
 
-def evaluate(traced: core.ClosedJaxpr, arrays: Sequence[np.ndarray[Any, Any]]) -> list[jax.Array]:
+def evaluate(traced: core.ClosedJaxpr, arrays: Sequence[Array]) -> list[jax.Array]:
     """The results of a traced program on a CPU.
 
     Args:

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from lab.grading import gate
 from lab.grading.gate import Checked
-from lab.truth.problems import AttentionProblem, SoftmaxProblem
+from lab.truth.problems import Array, AttentionProblem, SoftmaxProblem
 
-Array = np.ndarray[Any, np.dtype[Any]]
 RUN = 16  # rows; half of them where they see more than LONG keys
 LONG = 4096
 PARTS = 16
