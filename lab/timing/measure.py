@@ -65,7 +65,7 @@ def measure(
         cache_state=_cache_state(),
     )
     try:
-        checked = {name: _gated(name, one, one.first) for name, one in ready.items()}
+        checked = {name: _gated(f"the {name}", one, one.first) for name, one in ready.items()}
         section = _section(
             cell,
             ready,
@@ -186,7 +186,7 @@ def _chain_all(contest: Contest, floor_ms: float) -> None:
 def _gated(what: str, ready: Ready, results: Sequence[jax.Array]) -> gate.Checked:
     checked = gate.check(ready.program.problem, ready.named(results))
     if not checked.passed:
-        whose = "" if what == "kernel" else f"the {what}: "
+        whose = "" if what == "the kernel" else f"{what}: "
         raise _Wrong(f"{whose}{checked.describe()}")
     return checked
 

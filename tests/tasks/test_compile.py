@@ -264,7 +264,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     behaviour["answer"] = answer
     monkeypatch.setattr(task.compiler.worker, "call", call)
-    monkeypatch.setattr(task.chips, "attached", lambda: False)
+    monkeypatch.setattr(task.compiler.chips, "attached", lambda: False)
     return behaviour
 
 
