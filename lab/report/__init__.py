@@ -1,9 +1,9 @@
 """Records become tables, curves and a page. A pure function of directories; no jax here.
 
 `load` finds records, `comparisons` pairs them, `tables` are the CSV files, `page` and `html` the
-pages (their text is in templates/); `figures`, `latency_figure` and `roofline_figure` draw on
-`panels`, `published` is the curve that is laid over them; `terminal` and `progress` are what a
-person sees meanwhile, `before_after` what task=compare finds.
+pages (their text is in templates/); `figures`, `latency_figure`, `roofline_figure` and
+`utilisation_figure` draw on `panels`, `published` is the curve that is laid over them; `terminal`
+and `progress` are what a person sees meanwhile, `before_after` what task=compare finds.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ def build(
     from lab.report.latency_figure import latency
     from lab.report.published import curves
     from lab.report.roofline_figure import roofline
+    from lab.report.utilisation_figure import utilisation
 
     results = [entry.result for entry in loaded.entries]
     _require_baseline(results, baseline)
@@ -70,7 +71,7 @@ def build(
     gaps = [r for r in results if r.task in ("benchmark", "compile") and r.status != "done"]
     out.mkdir(parents=True, exist_ok=True)
     files = ["cells.csv", "comparisons.csv", "report.md", "report.html"]
-    for stale in ("slowdown", "latency", "roofline"):
+    for stale in ("slowdown", "latency", "roofline", "utilisation"):
         for suffix in ("png", "svg"):
             (out / f"{stale}.{suffix}").unlink(missing_ok=True)
     cells_csv = tables.cells(loaded.entries, peaks).to_csv(index=False, lineterminator="\n")
@@ -81,6 +82,7 @@ def build(
         files += figures.slowdown(found, gaps, out, baseline=baseline, overlay=overlay)
     files += latency(results, out)
     files += roofline(results, out, peaks)
+    files += utilisation(results, out)
     files += predicted.write(results, out, baseline)
     text = page.render(loaded, found, baseline=baseline, overlay=overlay, files=files, peaks=peaks)
     records.write_atomically(out / "report.md", text)

@@ -21,7 +21,7 @@ from lab.report.jinja import PAGES
 from lab.report.load import Loaded
 from lab.report.page import systems
 
-_FIGURES = ("slowdown", "latency", "roofline", "predicted")
+_FIGURES = ("slowdown", "latency", "roofline", "utilisation", "predicted")
 _COMPARISONS = (
     "scope", "direction", "dtype", "seq", "q_len", "batch", "q_heads", "kv_heads", "head_dim",
     "kernel", "kernel_options", "baseline", "baseline_ms", "kernel_ms", "slowdown", "slowdown_lo",
