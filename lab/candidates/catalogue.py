@@ -6,8 +6,8 @@
       ignores-causal:
         {description: ..., fault_class: ..., caught_by: ..., inspired_by: ..., equivalent_when: ...}
 
-The rest follows by rule: the module from the file, the function from the name (`ignores_causal`,
-unless `function` says otherwise), the expected verdict from the kind.
+The rest follows by rule: the module from the file, the function from the name (`ignores_causal`)
+and the expected verdict from the kind, unless `function` and `expected` say otherwise.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EXPECTED = {
     "low-precision": "accepted_lower_tier",
     "known-bad": "rejected",
 }
-"""The verdict that a grader must reach on each kind."""
+"""The verdict that a grader must reach on each kind, where an entry names no other."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ def entries() -> dict[str, Entry]:
             for name, facts in family.items():
                 if name in found:
                     raise ValueError(f"{file.name}: there is a candidate {name} already")
-                given = {"function": name.replace("-", "_"), **facts}
+                usual = {"function": name.replace("-", "_"), "expected": EXPECTED[kind]}
                 module = f"{__package__}.{file.stem}"
-                found[name] = Entry(name, kind, EXPECTED[kind], module=module, **given)
+                found[name] = Entry(name, kind, module=module, **{**usual, **facts})
     return dict(sorted(found.items()))
 
 
