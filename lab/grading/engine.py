@@ -20,7 +20,7 @@ from lab.grading.checks import CHECKS, GATES, NOT_COVERED, OUTSIDE
 from lab.grading.coverage import covered_by
 from lab.grading.examine import Examined, examine
 from lab.grading.faults.classify import Fault, classify, name_of_tier
-from lab.grading.judge.tiers import DECLARED, TIERS
+from lab.grading.judge.tiers import DECLARED, TIERS, lower_than
 from lab.grading.verdict import Verdict, decide
 from lab.records import RubricItem, RubricSection, Worst
 from lab.truth.problems import POLICIES
@@ -103,6 +103,7 @@ def summarise(
     items = _items(
         examined,
         verdict,
+        declared,
         gradients=missing is None and backward != "none",
         offered=backward != "none",
         rejection=rejection,
@@ -148,6 +149,7 @@ def _missing_backward(examined: Sequence[Examined]) -> str | None:
 def _items(
     examined: Sequence[Examined],
     verdict: Verdict,
+    declared: str,
     *,
     gradients: bool,
     offered: bool,
@@ -158,6 +160,7 @@ def _items(
     Args:
         examined: the cases and their answers.
         verdict: what is decided, with the findings.
+        declared: the tier promised.
         gradients: whether there are any.
         offered: whether the candidate says that it has a backward.
         rejection: why it is rejected whatever the findings are.
@@ -173,6 +176,9 @@ def _items(
     }
     limited = any(_declared(e) for e in examined if e.answer.kind == "unsupported")
     ran = [e.case for e in examined if e.judged]
+    promised_less = any(
+        declared in lower_than(DECLARED[e.reference.problem.policy.name]) for e in examined[:1]
+    )
     items = []
     for check in CHECKS.values():
         found, note = filed[check.id], None
@@ -193,7 +199,9 @@ def _items(
             if limited:
                 points, note = 0.0, OUTSIDE
         elif not passed:
-            note = f"proves nothing at tier {verdict.tier}" if lower else "proves nothing"
+            note = f"proves nothing at tier {declared if promised_less else verdict.tier}"
+            if promised_less and not lower:
+                points = 0.0  # out of reach of anyone who promises no more
         else:
             note = covered_by(check.id, ran)
         if rejection is not None and check.id == "contract":

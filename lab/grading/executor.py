@@ -54,7 +54,7 @@ class Answer:
     `kind` says how it ended: `ok`; `unsupported` (the implementation refused with a reason: a
     row of coverage, not an error); `error` (it raised, crashed, answered with the wrong type...).
     `detail` is one line for people; nothing is decided by its words. `declared`: the refusal is one
-    that the candidate's declaration made, not its code. On `ok`, `out` is there; the gradients are
+    that a declaration made, not a stranger's code. On `ok`, `out` is there; the gradients are
     None when not asked for or when the backward failed, and then `backward_error` says why.
     """
 
@@ -121,11 +121,13 @@ def digest(call: Call) -> str:
 class InProcess:
     """Runs a trusted jax function in this process, jitted once a signature.
 
-    `function(q, k, v, *, causal, key_mask, scale) -> out`, differentiable by `jax.vjp`.
+    `function(q, k, v, *, causal, key_mask, scale) -> out`, differentiable by `jax.vjp`. What it
+    refuses by `UnsupportedCell` is a declared limit if `declares`.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], *, declares: bool = False) -> None:
         self._function = function
+        self._declares = declares
         self._compiled: dict[tuple[object, ...], Callable[..., Any]] = {}
 
     def run(self, calls: Sequence[Call]) -> list[Answer]:
@@ -147,7 +149,7 @@ class InProcess:
         try:
             outputs = self._evaluate(call, backward=call.cotangent is not None)
         except UnsupportedCell as refusal:
-            return Answer("unsupported", detail=str(refusal))
+            return Answer("unsupported", detail=str(refusal), declared=self._declares)
         except _Undifferentiable as error:
             return self._forward_alone(call, error.__cause__ or error)
         except Exception as error:

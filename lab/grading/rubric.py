@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lab.cells.cell import Cell, Outcome
+from lab.cells.config import Supports
+from lab.errors import UnsupportedCell
 from lab.grading.cases import SUITE
 from lab.grading.engine import grade
 from lab.grading.reproduce import command
 from lab.grading.sandbox.executor import Sandbox
 from lab.grading.sandbox.process import Limits
 from lab.grading.sandbox.seeds import SeedPlan
-from lab.grading.supports import fit
+from lab.grading.supports import KERNELS, TIER_OF_KERNEL, fit
 from lab.records import Device
 
 if TYPE_CHECKING:
@@ -31,25 +33,41 @@ REGIME = "rubric suite"
 
 
 def grade_shipped(cell: Cell) -> Outcome:
-    """Worker entry for kernels and library candidates."""
+    """Worker entry for kernels and library candidates.
+
+    The lab's kernels refuse what is beyond their limits, which they declare by that; what they
+    cannot earn points for counts for nothing.
+
+    Raises:
+        UnsupportedCell: the kernel refuses even the first case of the minimum core.
+    """
     from lab import devices, programs
     from lab.grading.executor import InProcess, call_of
 
     device = devices.attached()
     interpret = device.platform == "cpu"
     attention = programs.implementation(cell, interpret=interpret).attention
-    executor = InProcess(attention)
     candidate = cell.config.candidate
+    own = candidate.name == "reference"
+    kernel = str(cell.config.kernel["name"]) if own else ""
+    cases = fit(SUITE, KERNELS.get(kernel, Supports()))
+    executor = InProcess(attention, declares=own)
+    first = call_of(cases[0].problem(cell.policy(), cell.config.seed), backward=False)
+    if own and (answer := executor.run([first])[0]).kind == "unsupported":
+        raise UnsupportedCell(answer.detail)
     section = grade(
         executor,
         policy=cell.config.dtype.name,
-        tier=candidate.tier,
+        tier=candidate.tier or TIER_OF_KERNEL.get(kernel),
         expected=candidate.expected,  # type: ignore[arg-type]
         seed=cell.config.seed,
+        cases=cases,
     )
-    first = call_of(SUITE[0].problem(cell.policy(), cell.config.seed), backward=False)
     target = candidate.name if candidate.module else None
-    details = _reproduced(section, target, SUITE, cell.config.dtype.name, "required")
+    details = {
+        **_reproduced(section, target, cases, cell.config.dtype.name, "required"),
+        "fitted_cases": [case.name for case in cases if case not in SUITE],
+    }
     return Outcome.computed(
         section.model_copy(update={"details": details}),
         device,

@@ -1,4 +1,4 @@
-"""What a stranger's kernel says it can do: cases outside of that are coverage, not faults."""
+"""What a kernel says it can do: cases outside of that are coverage, not faults."""
 
 from __future__ import annotations
 
@@ -6,14 +6,23 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lab.cells.config import Supports
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lab.cells.config import Supports
     from lab.grading.cases import Case
     from lab.grading.executor import Call
 
 MAX_FITTED_PRODUCTS = 1 << 28  # B * Hq * T * S * D
+
+
+_WHOLE_LANES = Supports(head_dims=[128, 256], length_multiple_of=128, key_mask=False)
+KERNELS = {"jax_flash": _WHOLE_LANES, "jax_splash": _WHOLE_LANES, "tokamax": _WHOLE_LANES}
+"""The lab's kernels with limits that cases can be fitted to; see `lab.kernels.peers.limits`."""
+
+TIER_OF_KERNEL = {"jax_splash": "bf16_scores"}
+"""Splash has no scale: queries are scaled, and rounded once more, before they meet the keys."""
 
 
 def unsupported(call: Call, supports: Supports) -> str | None:
