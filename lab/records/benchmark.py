@@ -164,6 +164,34 @@ class Recheck(Model):
     error: float | None
 
 
+class Spent(Model):
+    """Wall seconds of the worker process, in order; all but two of them are the lab's own cost.
+
+    Attributes:
+        start_s: from the process's start on: Python, jax and the lab are imported.
+        inputs_s: arrays are drawn, programs built and looked through for Pallas.
+        compile_s: transfer, trace, lower, compile and first call of every program.
+        gate_s: the results of the first calls are judged by the oracle.
+        samples_s: the floor's program is compiled; warm-up, all samples, chained and traced calls.
+        statistics_s: intervals, ratios, drift, the machine's conditions.
+        recheck_s: the results of the last calls are judged.
+    """
+
+    start_s: float
+    inputs_s: float
+    compile_s: float
+    gate_s: float
+    samples_s: float
+    statistics_s: float
+    recheck_s: float
+
+    @property
+    def overhead_s(self) -> float:
+        """What is neither compiling nor sampling."""
+        own = (self.start_s, self.inputs_s, self.gate_s, self.statistics_s, self.recheck_s)
+        return sum(own)
+
+
 class BenchmarkSection(Model):
     """`benchmark` of a result.
 
@@ -203,6 +231,7 @@ class BenchmarkSection(Model):
     peak_bytes: int | None = Field(default=None, ge=0)
     devices_used: int | None = Field(default=None, ge=1)
     conditions: Conditions | None = None
+    spent: Spent | None = None
     flags: list[str] = Field(default_factory=list)
     gate: Gate
     recheck: Recheck | None = None

@@ -28,6 +28,7 @@ from lab.timing.clock import synchronised
 from lab.timing.conditions import Watch
 from lab.timing.contest import Contest, Name
 from lab.timing.prepare import Ready
+from lab.timing.spent import Stopwatch
 
 INTERPRETED = "a Pallas kernel is interpreted on a CPU: its device time says nothing"
 QUICK = "left out by benchmark.quick"
@@ -51,13 +52,17 @@ def measure(
     Returns:
         failed where a result is wrong, and where a time is rejected; that keeps its section.
     """
+    spent = Stopwatch()
     device = jax.devices()[0]
+    spent.end("start")
     built = _programs(cell, baseline, device.platform)
     interpreted = device.platform == "cpu" and any(map(programs.uses_pallas, built.values()))
     if interpreted and cell.config.benchmark.time == "device":
         raise UnsupportedCell(f"benchmark.time=device: {INTERPRETED}")
+    spent.end("inputs")
     arrays, transfer_ms = prepare.transfer(built["kernel"], device)
     ready = {name: prepare.ready(program, arrays) for name, program in built.items()}
+    spent.end("compile")
     outcome = functools.partial(
         Outcome.computed,
         device=devices.attached(),
@@ -66,10 +71,12 @@ def measure(
     )
     try:
         checked = {name: _gated(f"the {name}", one, one.first) for name, one in ready.items()}
+        spent.end("gate")
         section = _section(
             cell,
             ready,
             baseline,
+            spent,
             transfer_ms=transfer_ms,
             gate=checked["kernel"].record(),
             floor=peaks.physical_floor(cell, device.device_kind),
@@ -106,6 +113,7 @@ def _section(
     cell: Cell,
     ready: dict[Name, Ready],
     baseline: dict[str, JsonValue] | None,
+    spent: Stopwatch,
     *,
     transfer_ms: float,
     gate: Gate,
@@ -123,7 +131,9 @@ def _section(
         _chain_all(contest, dispatch_ms)
     watch = Watch()
     blocks = contest.sample(rule, cell.config.seed)
+    spent.end("samples")
     sampled = summaries.sampled(blocks, rule)
+    spent.end("statistics")
     last: dict[str, list[jax.Array]] = {n: list(x) for n, x in contest.last.items()}
     chained, latency_ms = None, None
     if settings.time == "device":
@@ -141,14 +151,20 @@ def _section(
     if not interpreted and not settings.quick and settings.device_time:
         usual_ms = float(np.median(latency_ms or sampled["samples_ms"]))
         profiler = device_time.traced(kernel, usual_ms)
+    spent.end("samples")
     floors_ms = blocks.samples_ms["floor"]
+    compared = summaries.compared(blocks, settings.threshold, baseline)
+    conditions = watch.conditions(jax.devices()[0].platform, parallel_jobs)
+    spent.end("statistics")
+    recheck = _rechecked(ready, last)
+    spent.end("recheck")
     section = BenchmarkSection(
         transfer_ms=transfer_ms,
         **dataclasses.asdict(kernel.phases),
         warmups_ms=warmups_ms,
         used=settings.time.value,
         **sampled,
-        **summaries.compared(blocks, settings.threshold, baseline),
+        **compared,
         dispatch_floor_ms=float(np.median(floors_ms)),
         floor_samples_ms=floors_ms,
         latency_ms=latency_ms,
@@ -159,9 +175,10 @@ def _section(
         no_physical_floor=floor if isinstance(floor, str) else None,
         peak_bytes=kernel.peak_bytes(),
         devices_used=_devices_used(kernel),
-        conditions=watch.conditions(jax.devices()[0].platform, parallel_jobs),
+        conditions=conditions,
         gate=gate,
-        recheck=_rechecked(ready, last),
+        recheck=recheck,
+        spent=spent.spent(),
     )
     return section.model_copy(update={"flags": summaries.flags(section)})
 

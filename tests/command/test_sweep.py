@@ -116,6 +116,8 @@ def test_killed_and_resumed_gives_the_tables_of_an_undisturbed_sweep(
     process.wait()
     finished = sorted((tmp_path / "killed").glob("*/result.json"))
     assert 1 <= len(finished) < 4
+    for status in (tmp_path / "killed").glob("*/status.json"):
+        assert status.with_name("result.json") in finished or '"running"' in status.read_text()
     before = {path: path.read_bytes() for path in finished}
 
     resumed = lab("-m", "hydra.sweep.dir=killed", *axes)

@@ -54,6 +54,19 @@ def test_a_section_holds_every_part_of_a_time(full: BenchmarkSection) -> None:
     assert full.recheck is not None
 
 
+def test_the_steps_of_the_process_say_what_the_lab_itself_costs(full: BenchmarkSection) -> None:
+    spent = full.spent
+    assert spent is not None
+    assert full.sampling is not None
+    steps = spent.model_dump()
+    assert spent.overhead_s == pytest.approx(
+        sum(steps.values()) - spent.compile_s - spent.samples_s, abs=1e-6
+    )
+    assert spent.compile_s * 1e3 >= full.compile_ms + full.first_call_ms - 1
+    assert spent.samples_s >= full.sampling.elapsed_s - 0.001
+    assert min(steps.values()) >= 0
+
+
 def test_control_and_baseline_share_the_blocks(full: BenchmarkSection) -> None:
     assert full.sampling is not None
     assert full.sampling.reason == "fixed"
